@@ -30,7 +30,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 			other := f.another()
 			s := f.given(withFencing)
 			require.NotZero(f, s.Token)
-			m := f.NewMutex(s.Name, append(options, redsync.WithSequencer(s))...)
+			m := f.NewMutex(s.Name, append(options, withSequencer(s))...)
 			assert.Equal(f, s.Value, m.Value())
 			assert.Zero(f, m.Fence(), "an adopted Mutex has no token before it extends")
 			assert.Zero(f, m.Sequencer())
@@ -46,7 +46,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 
 			assert.Equal(f, s, f.detaches(m))
 			assert.Zero(f, m.Fence())
-			m = other.NewMutex(s.Name, append(options, redsync.WithSequencer(s))...)
+			m = other.NewMutex(s.Name, append(options, withSequencer(s))...)
 			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
 				assert.Equal(f, s.Token, m.Fence())
 				return lasts(time.Minute)(ctx)
@@ -66,7 +66,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 		s := f.detaches(locked(f, giver.NewMutex("lock")))
 		require.Greater(f, s.Token, ahead)
 
-		m := f.fenced().NewMutex("lock", redsync.WithSequencer(s))
+		m := f.fenced().NewMutex("lock", withSequencer(s))
 		f.confirms(m.Extend())
 		f.unlock(m)
 		before := f.scripts()
@@ -96,7 +96,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 		`do not make up the name "lock"`:                                     {name: "lock", of: changed},
 	} {
 		playAs(t, want, func(f field) {
-			options := opts{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
+			options := opts{withValue(c.value), withSequencer(c.of)}
 			for _, m := range []*redsync.Mutex{f.NewMutex(c.name, options...), f.With(options...).NewMutex(c.name)} {
 				refuses(f.T, m, want)
 				require.ErrorContains(f, m.Do(f.Context(), never), want)
@@ -109,10 +109,10 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 		})
 	}
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithSequencer(f.given()), redsync.WithValue(""))
+		m := f.NewMutex("lock", withSequencer(f.given()), withValue(""))
 		f.confirms(m.Extend()) // an empty value adopts nothing
 		f.unlocks(m)
-		refuses(f.T, redsync.New().NewMutex("lock", redsync.WithSequencer(s)), "no pools")
+		refuses(f.T, redsync.New().NewMutex("lock", withSequencer(s)), "no pools")
 	})
 }
 
@@ -120,8 +120,8 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 
 func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithExpiry(time.Hour))
-		adopted := k.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
+		m := k.held(withExpiry(time.Hour))
+		adopted := k.NewMutex("lock", withValue(m.Value()), withExpiry(time.Second))
 		time.Sleep(time.Minute)
 		k.unlock(adopted)
 		failsWith(k, adopted.Unlock, redsync.ErrNotHeld)
@@ -137,7 +137,7 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 				require.NoError(f, n.Set("lock", "v"))
 				n.SetTTL("lock", time.Minute)
 			}
-			m := f.NewMutex("lock", redsync.WithValue("v"), withSetNXOnExtend)
+			m := f.NewMutex("lock", withValue("v"), withSetNXOnExtend)
 			if alive < 3 {
 				failsWith(f, m.Extend, redsync.ErrLockAlreadyExpired)
 			} else {

@@ -94,20 +94,17 @@ func failsWith(tb testing.TB, operation func() (bool, error), targets ...error) 
 
 // keysOn checks on how many nodes the lock's key is, once no command is on its way.
 func (f field) keysOn(nodes int) {
-	f.Helper()
 	synctest.Wait()
 	require.Equal(f, nodes, f.nodes.Keys("lock"))
 }
 
 // downgrades makes the hold of m shared.
 func (u user) downgrades(m *redsync.Mutex) {
-	u.Helper()
 	require.NoError(u, m.Downgrade(u.Context()))
 }
 
 // detaches gives the hold of m away.
 func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
-	u.Helper()
 	s, err := m.Detach(u.Context())
 	require.NoError(u, err)
 	return s
@@ -115,13 +112,11 @@ func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
 
 // releases releases the lock of a holder by force, with a Mutex of an operator.
 func (u user) releases(operator *redsync.Mutex, h redsync.Holder) {
-	u.Helper()
 	require.NoError(u, operator.ForceUnlock(u.Context(), h))
 }
 
 // hasSent checks how many commands of locks the nodes were sent.
 func (f field) hasSent(want int, why ...any) {
-	f.Helper()
 	assert.Equal(f, want, f.traffic(), why...)
 }
 
@@ -149,13 +144,27 @@ type opts = []redsync.Option
 
 // Options that many locks have.
 var (
-	forever           = redsync.WithTries(0)
+	withTries         = redsync.WithTries
+	forever           = withTries(0)
 	hearsAll          = redsync.WithFailFast(false) // calls wait for all nodes, not for a quorum
 	withWatchdog      = redsync.WithWatchdog()
 	withFair          = redsync.WithFair()
 	withShared        = redsync.WithShared()
 	withFencing       = redsync.WithFencing()
 	withSetNXOnExtend = redsync.WithSetNXOnExtend()
+
+	withExpiry       = redsync.WithExpiry
+	withOwner        = redsync.WithOwner
+	withValue        = redsync.WithValue
+	withSequencer    = redsync.WithSequencer
+	withPermits      = redsync.WithPermits
+	withObserver     = redsync.WithObserver
+	withNodeTimeout  = redsync.WithNodeTimeout
+	withRetryDelay   = redsync.WithRetryDelay
+	withMaxHold      = redsync.WithMaxHold
+	withLockDelay    = redsync.WithLockDelay
+	withMinHold      = redsync.WithMinHold
+	withGenValueFunc = redsync.WithGenValueFunc
 )
 
 // errorIs checks that err matches each target.
@@ -197,7 +206,6 @@ func poolsOf(clients []*redis.Client) (pools []pool.Pool) {
 
 // isIdle checks that m holds nothing, and says so.
 func (u user) isIdle(m *redsync.Mutex) {
-	u.Helper()
 	for _, operation := range operations(m) {
 		failsWith(u, operation, redsync.ErrNotHeld)
 	}
@@ -211,6 +219,5 @@ func (u user) isIdle(m *redsync.Mutex) {
 
 // theirs returns a lock that another process holds.
 func (f field) theirs(name string, options ...redsync.Option) *redsync.Mutex {
-	f.Helper()
 	return locked(f, f.another().NewMutex(name, options...))
 }

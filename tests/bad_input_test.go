@@ -15,29 +15,29 @@ import (
 
 func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
-		"WithExpiry(-1s) is out of range":                            redsync.WithExpiry(-time.Second),
-		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * ms),
-		"so that it is longer than its drift, and at most 100 years": redsync.WithExpiry(260 * 365 * 24 * time.Hour),
-		"WithTries(-1) is out of range: 0 (no limit)":                redsync.WithTries(-1),
-		"WithRetryDelay(-1ns) is out of range: 0 or":                 redsync.WithRetryDelay(-1),
+		"WithExpiry(-1s) is out of range":                            withExpiry(-time.Second),
+		"WithExpiry(2ms) is out of range":                            withExpiry(2 * ms),
+		"so that it is longer than its drift, and at most 100 years": withExpiry(260 * 365 * 24 * time.Hour),
+		"WithTries(-1) is out of range: 0 (no limit)":                withTries(-1),
+		"WithRetryDelay(-1ns) is out of range: 0 or":                 withRetryDelay(-1),
 		"WithRetryDelayFunc(nil)":                                    redsync.WithRetryDelayFunc(nil),
-		"WithGenValueFunc(nil)":                                      redsync.WithGenValueFunc(nil),
+		"WithGenValueFunc(nil)":                                      withGenValueFunc(nil),
 		"WithDriftFactor(1) is out of range: 0 <= fac":               redsync.WithDriftFactor(1),
 		"WithDriftFactor(-0.5) is out of range":                      redsync.WithDriftFactor(-0.5),
 		"WithTimeoutFactor(0) is out of range: 0 < fact":             redsync.WithTimeoutFactor(0),
 		"WithTimeoutFactor(2) is out of range":                       redsync.WithTimeoutFactor(2),
-		"WithNodeTimeout(0s) is out of range":                        redsync.WithNodeTimeout(0),
-		"WithNodeTimeout(8s) is out of range: 0 < time":              redsync.WithNodeTimeout(8 * time.Second),
+		"WithNodeTimeout(0s) is out of range":                        withNodeTimeout(0),
+		"WithNodeTimeout(8s) is out of range: 0 < time":              withNodeTimeout(8 * time.Second),
 		`WithPrefix("{app:") is out of range: no braces`:             redsync.WithPrefix("{app:"),
 		`WithPrefix("app}:") is out of range`:                        redsync.WithPrefix("app}:"),
 		`WithPrefix("{}app:") is out of range`:                       redsync.WithPrefix("{}app:"),
 		"option #0 is nil":                                           nil,
 		"nil OptionFunc":                                             redsync.OptionFunc(nil),
-		"WithMaxHold(0s) is out of range: more than 0":               redsync.WithMaxHold(0),
-		"WithMaxHold(-1s) is out of range: more than 0":              redsync.WithMaxHold(-time.Second),
-		"WithLockDelay(-1ns) is out of range: 0 or more":             redsync.WithLockDelay(-1),
-		"WithLockDelay(2562047h47m16.854775807s) is out":             redsync.WithLockDelay(math.MaxInt64),
-		"WithLockDelay(2562047h47m9.8":                               redsync.WithLockDelay(math.MaxInt64 - 7*time.Second),
+		"WithMaxHold(0s) is out of range: more than 0":               withMaxHold(0),
+		"WithMaxHold(-1s) is out of range: more than 0":              withMaxHold(-time.Second),
+		"WithLockDelay(-1ns) is out of range: 0 or more":             withLockDelay(-1),
+		"WithLockDelay(2562047h47m16.854775807s) is out":             withLockDelay(math.MaxInt64),
+		"WithLockDelay(2562047h47m9.8":                               withLockDelay(math.MaxInt64 - 7*time.Second),
 	} {
 		playAs(t, want, func(f field) {
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
@@ -48,7 +48,7 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 		})
 	}
 	play(t, func(f field) {
-		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), withWatchdog))
+		f.unlocks(f.held(withMaxHold(1), withMaxHold(math.MaxInt64), withWatchdog))
 	})
 }
 
@@ -72,7 +72,7 @@ func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 		}
 		shut(t, rs)
 	}
-	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
+	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", withValue("v")), "nil client")
 	rs := redsync.New(nil)
 	refuses(t, rs.NewMutex("lock"), "pool #0: it is nil")
 	shut(t, rs)

@@ -28,38 +28,30 @@ import (
 // bad is the node that fails.
 const bad = 1
 
-// A badness is a fault of one node. It lasts until the context ends.
+// A badness is a fault of one node. It lasts until the context of the scene ends.
 type badness struct {
 	name  string
 	comes bool // the node is bad and good in turn
-	begin func(ctx context.Context, s *scene)
+	begin func(s *scene)
 }
 
 var badnesses = []badness{
-	{"silent", false, func(_ context.Context, s *scene) { s.freeze(bad) }},
-	{"slow", false, func(_ context.Context, s *scene) { s.late.Store(int64(time.Second)) }}, // each way
-	{"refusing", false, func(_ context.Context, s *scene) {
+	{"silent", false, func(s *scene) { s.freeze(bad) }},
+	{"slow", false, func(s *scene) { s.late.Store(int64(time.Second)) }}, // each way
+	{"refusing", false, func(s *scene) {
 		for _, command := range []string{"set", "evalsha", "eval", "subscribe"} {
 			s.nodes[bad].On(command, 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 		}
 	}},
-	{"out of memory", false, func(_ context.Context, s *scene) {
+	{"out of memory", false, func(s *scene) {
 		s.nodes[bad].On("set", 1<<20, embedded.Fault{Err: "OOM command not allowed when used memory > 'maxmemory'."})
 	}},
-	{"down", false, func(_ context.Context, s *scene) { s.kill(bad) }},
-	{"dials hang", false, func(_ context.Context, s *scene) { s.nodes[bad].TurnOff() }},
-	{"restarting", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, func() { s.kill(bad) }, func() { s.restart(bad) })
-	}},
-	{"freezing", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, func() { s.freeze(bad) }, func() { s.thaw(bad) })
-	}},
-	{"connections end", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, s.nodes[bad].Disconnect)
-	}},
-	{"connections are forgotten", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, s.nodes[bad].Forget)
-	}},
+	{"down", false, func(s *scene) { s.kill(bad) }},
+	{"dials hang", false, func(s *scene) { s.nodes[bad].TurnOff() }},
+	{"restarting", true, func(s *scene) { s.every(func() { s.kill(bad) }, func() { s.restart(bad) }) }},
+	{"freezing", true, func(s *scene) { s.every(func() { s.freeze(bad) }, func() { s.thaw(bad) }) }},
+	{"connections end", true, func(s *scene) { s.every(s.nodes[bad].Disconnect) }},
+	{"connections are forgotten", true, func(s *scene) { s.every(s.nodes[bad].Forget) }},
 }
 
 // A holding is how a lock is held, and how the next holder waits for it.
@@ -79,7 +71,7 @@ var holdings = []holding{
 	{name: "writer before reader", waiter: opts{withShared}},
 	{
 		name: "permits", beside: true,
-		holder: opts{redsync.WithPermits(2)}, waiter: opts{redsync.WithPermits(2)},
+		holder: opts{withPermits(2)}, waiter: opts{withPermits(2)},
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
@@ -92,6 +84,7 @@ type scene struct {
 	holding
 	options opts         // of all locks
 	late    atomic.Int64 // how much longer a message to or from the bad node takes
+	over    atomic.Bool  // the fault ends
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -105,9 +98,9 @@ func (s *scene) random(n time.Duration) time.Duration {
 }
 
 // every does each step in turn, with 50 to 100 ms in between.
-func (s *scene) every(ctx context.Context, steps ...func()) {
+func (s *scene) every(steps ...func()) {
 	go func() {
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; !s.over.Load(); i++ {
 			steps[i%len(steps)]()
 			time.Sleep(50*ms + s.random(50*ms))
 		}
@@ -156,13 +149,16 @@ func (s *scene) note(operation string, took time.Duration) {
 	s.took[operation] = append(s.took[operation], took)
 }
 
+// measures notes how long do takes.
+func (s *scene) measures(operation string, do func()) {
+	start := time.Now()
+	do()
+	s.note(operation, time.Since(start))
+}
+
 // times notes how long an operation takes, which must succeed.
 func (s *scene) times(name string, operation func() (bool, error)) {
-	start := time.Now()
-	ok, err := operation()
-	s.note(name, time.Since(start))
-	require.NoError(s, err, name)
-	require.True(s, ok, name)
+	s.measures(name, func() { s.confirms(operation()) })
 }
 
 // ObserveExtended notes how long an extension of a watchdog took.
@@ -210,28 +206,23 @@ func (s *scene) handsOver(m *redsync.Mutex, waiter *call, handOver string) {
 // holdToTheEnd notes how long after its Until a hold is lost.
 func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 	m := s.holds(rs)
-	until, lost := m.Until(), m.Lost()
-	<-lost
+	until := m.Until()
+	<-m.Lost()
 	s.note("Lost at Until", time.Since(until))
 	time.Sleep(drift + time.Second)
 }
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
-	m := s.holds(rs, withWatchdog, redsync.WithObserver(s))
+	m := s.holds(rs, withWatchdog, withObserver(s))
 	time.Sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
-	start := time.Now()
-	<-m.Lost()
-	s.note("Lost after a theft", time.Since(start))
+	s.measures("Lost after a theft", func() { <-m.Lost() })
 	for _, operation := range []string{"Extend", "Valid"} {
 		m := s.holds(rs)
 		time.Sleep(10 * ms)
 		s.steal()
-		start := time.Now()
-		_, err := operations(m)[operation]()
-		s.note(operation+" after a theft", time.Since(start))
-		require.ErrorIs(s, err, redsync.ErrLockLost, operation)
+		s.measures(operation+" after a theft", func() { failsWith(s, operations(m)[operation], redsync.ErrLockLost) })
 		require.False(s, open(m.Lost()))
 	}
 	time.Sleep(s.random(100 * ms))
@@ -252,11 +243,9 @@ func (s *scene) steal() {
 func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
 	time.Sleep(10 * ms)
-	start := time.Now()
-	sequencer, err := m.Detach(s.Context())
-	s.note("Detach, all nodes", time.Since(start))
-	require.NoError(s, err)
-	adopted := s.of(next, append(slices.Clone(s.holder), redsync.WithSequencer(sequencer))...)
+	var given redsync.Sequencer
+	s.measures("Detach, all nodes", func() { given = s.detaches(m) })
+	adopted := s.of(next, append(slices.Clone(s.holder), withSequencer(given))...)
 	s.times("Extend, adopted", adopted.Extend)
 	s.times("Unlock, adopted", adopted.Unlock)
 }
@@ -291,28 +280,23 @@ func (s *scene) closeHeld() {
 		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
 	time.Sleep(time.Second)
-	start := time.Now()
-	_ = rs.Close(s.Context())
-	s.note("Close", time.Since(start))
+	s.measures("Close", func() { _ = rs.Close(s.Context()) })
 }
 
 // plays returns how long the operations of holders take beside a bad node, in order. Nothing fails if begin is nil.
-func (h holding) plays(
-	t *testing.T, begin func(context.Context, *scene), options ...redsync.Option,
-) (took map[string][]time.Duration) {
+func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Option) (took map[string][]time.Duration) {
 	play(t, func(f field) {
 		s := &scene{
 			field: f, holding: h, options: options, took: map[string][]time.Duration{},
 			rand: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // a test repeats itself
 		}
-		ctx, cancel := context.WithCancel(f.Context())
 		a, b := s.remote(), s.remote()
 		s.meets(a, b)
 		if s.beside {
 			s.holds(a, withWatchdog)
 		}
 		if begin != nil {
-			begin(ctx, s)
+			begin(s)
 		}
 		s.learns(a, b)
 		for range testlength.InGate(2, 2, 15, 100) {
@@ -332,7 +316,7 @@ func (h holding) plays(
 		for range testlength.InGate(1, 1, 2, 5) {
 			s.closeHeld()
 		}
-		cancel()
+		s.over.Store(true)
 		time.Sleep(time.Second)
 		f.nodes[bad].Heal()
 		f.restart(bad)
@@ -395,7 +379,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
 	t.Run("short node deadlines", func(t *testing.T) { playBadNodes(t, patience) })
 	t.Run("long node deadlines", func(t *testing.T) {
-		playBadNodes(t, 3*time.Second, redsync.WithExpiry(time.Minute), redsync.WithNodeTimeout(3*time.Second))
+		playBadNodes(t, 3*time.Second, withExpiry(time.Minute), withNodeTimeout(3*time.Second))
 	})
 }
 

@@ -21,7 +21,6 @@ import (
 // steps puts both clocks of the process ahead by the duration that the test stores in ahead. It moves no timer, so code
 // that reads a clock notices the step before any timer fires.
 func steps(t *testing.T) (ahead *atomic.Int64) {
-	t.Helper()
 	ahead = new(atomic.Int64)
 	t.Cleanup(clock.Step(func(i clock.Instant) clock.Instant {
 		by := time.Duration(ahead.Load())
@@ -56,7 +55,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 			ahead := steps(t)
 			playMet(t, func(f field) {
 				var told attempts
-				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(&told))...)
+				m := f.NewMutex("lock", append(c.options, withObserver(&told))...)
 				f.stepsOn(c.command, ahead, validity)
 				err := m.TryLock()
 				require.ErrorIs(f, err, redsync.ErrNoQuorum)

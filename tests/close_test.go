@@ -33,9 +33,9 @@ import (
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
-		copied := k.With(redsync.WithExpiry(time.Hour))
+		copied := k.With(withExpiry(time.Hour))
 		held := locked(k, copied.NewMutex("lock"))
-		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*ms)))
+		over := locked(k, k.NewMutex("over", withExpiry(10*ms)))
 		time.Sleep(time.Second)
 		shut(k, k.Redsync)
 		k.nothingLeft()
@@ -133,7 +133,6 @@ func (p *slowPool) next() (req pool.Request, ok bool) {
 
 // locksMany locks count names.
 func locksMany(t *testing.T, rs *redsync.Redsync, count int) {
-	t.Helper()
 	for i := range count {
 		locked(t, rs.NewMutex(fmt.Sprint("lock", i)))
 		if i%500 == 0 {
@@ -150,7 +149,7 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := [3]*slowPool{{}, {}, {}}
 				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
-					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*ms))
+					withExpiry(time.Hour), withNodeTimeout(50*ms))
 				locksMany(t, rs, count)
 				nodes[2].frozen = frozen
 				start := time.Now()
@@ -176,7 +175,7 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, on := &slowPool{}, new(atomic.Bool)
-		rs := redsync.New(refusing{p, on}).With(redsync.WithExpiry(time.Hour))
+		rs := redsync.New(refusing{p, on}).With(withExpiry(time.Hour))
 		locksMany(t, rs, 2000)
 		on.Store(true)
 		ctx := limited(t, time.Second)
@@ -198,7 +197,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		onKit(t, func(k kit) {
 			rs := k.Redsync
 			if c.deadline > 0 {
-				rs = k.With(redsync.WithNodeTimeout(c.deadline), redsync.WithExpiry(time.Hour))
+				rs = k.With(withNodeTimeout(c.deadline), withExpiry(time.Hour))
 			}
 			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
@@ -247,7 +246,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 					return nil, nil
 				}})
 				for _, name := range []string{"first", "second", "refused"} {
-					locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)))
+					locked(t, rs.NewMutex(name, withExpiry(time.Minute)))
 					time.Sleep(ms) // they are released in this order
 				}
 				start = time.Now()
@@ -258,7 +257,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 					}
 				}()
 				ctx := limited(t, 210*ms)
-				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
+				require.ErrorContains(t, rs.With(withNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
 				assert.Equal(t, c.times, times)
 			})
 		})
@@ -271,7 +270,7 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 	for _, option := range []redsync.Option{forever, withShared} {
 		play(t, func(f field) {
 			wall := clocktest.StepWall(f.T)
-			other := f.another(redsync.WithLockDelay(time.Hour))
+			other := f.another(withLockDelay(time.Hour))
 			all := []*redsync.Mutex{locked(f, other.NewMutex("lock", option)), locked(f, other.NewMultiMutex(both))}
 			synctest.Wait()
 			wall.Step(time.Minute)
@@ -313,7 +312,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 				require.ErrorIs(k, k.NewMutex(string(name)).TryLock(), redsync.ErrNoQuorum)
 			}
 			for _, name := range c.adopted {
-				failsWith(k, k.NewMutex(string(name), redsync.WithValue("value")).Unlock, redsync.ErrNoQuorum)
+				failsWith(k, k.NewMutex(string(name), withValue("value")).Unlock, redsync.ErrNoQuorum)
 			}
 			err := k.Close(limited(k, cmp.Or(c.limit, time.Second)))
 			require.ErrorIs(k, err, redsync.ErrNoQuorum)
@@ -343,9 +342,9 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			rs := on(clients)
 			var held []*redsync.Mutex
 			for i, options := range []opts{
-				nil, {withWatchdog}, {withFencing}, {redsync.WithExpiry(time.Hour)}, {redsync.WithPermits(2)},
-				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {redsync.WithLockDelay(time.Minute)},
-				{redsync.WithMinHold(time.Minute)}, {redsync.WithExpiry(50 * ms), withWatchdog},
+				nil, {withWatchdog}, {withFencing}, {withExpiry(time.Hour)}, {withPermits(2)},
+				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {withLockDelay(time.Minute)},
+				{withMinHold(time.Minute)}, {withExpiry(50 * ms), withWatchdog},
 			} {
 				held = append(held, locked(t, rs.NewMutex(string(rune('a'+i)), options...)))
 			}
@@ -356,7 +355,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
+			for _, options := range []opts{nil, {withFair}, {withRetryDelay(time.Hour)}} {
 				for range 3 {
 					call(rs.NewMutex("d", append(options, forever)...).Lock)
 				}
@@ -427,7 +426,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 	play(t, func(f field) {
 		client := f.nodes[0].Client()
 		rs := redsync.New(pool.New(struct{ redis.UniversalClient }{client}))
-		m := locked(f, rs.NewMutex("lock", withWatchdog, redsync.WithExpiry(3*time.Second)))
+		m := locked(f, rs.NewMutex("lock", withWatchdog, withExpiry(3*time.Second)))
 		closeClients(f.T, client)
 		<-m.Lost()
 		require.ErrorContains(f, m.Err(), clientClosed)
@@ -445,7 +444,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
 				k.freeze(silent...)
 				m := func(name string) *redsync.Mutex {
-					return rs.NewMutex(name, slices.Concat(mode, opts{forever, redsync.WithObserver(r)})...)
+					return rs.NewMutex(name, slices.Concat(mode, opts{forever, withObserver(r)})...)
 				}
 				var wg sync.WaitGroup
 				wg.Go(func() { _ = m("a").TryLock() })
@@ -481,7 +480,6 @@ func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
 }
 
 func closeClients(t *testing.T, clients ...*redis.Client) {
-	t.Helper()
 	for _, c := range clients {
 		require.NoError(t, c.Close())
 	}

@@ -18,9 +18,9 @@ import (
 func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 	parallelComputing(t)
 	options := map[string]redsync.Option{
-		"plainly": redsync.WithTries(1), "fenced": withFencing, "fair": withFair,
-		"user's values": redsync.WithGenValueFunc(freshValue()), "set again": withSetNXOnExtend, "all nodes": hearsAll,
-		"with an owner": redsync.WithOwner("me"), "a minimal hold": redsync.WithMinHold(time.Second),
+		"plainly": withTries(1), "fenced": withFencing, "fair": withFair,
+		"user's values": withGenValueFunc(freshValue()), "set again": withSetNXOnExtend, "all nodes": hearsAll,
+		"with an owner": withOwner("me"), "a minimal hold": withMinHold(time.Second),
 	}
 	faults := map[string]embedded.Fault{"not executed": {LoseCommand: true}, "executed": {LoseReply: true}}
 	at, every := 0, testlength.InGate(29, 9, 1, 1)

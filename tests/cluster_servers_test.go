@@ -19,7 +19,6 @@ import (
 // clusterProcess returns a process with some clusters as its nodes, and their clients. Its node deadlines are long
 // enough for a slow machine.
 func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Redsync, []*redis.ClusterClient) {
-	t.Helper()
 	var pools []pool.Pool
 	var clients []*redis.ClusterClient
 	for _, servers := range clusters {
@@ -42,7 +41,6 @@ func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Red
 
 // ownerOf returns the indexes in servers of the master of a key, and of another server.
 func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Server, key string) (owner, other int) {
-	t.Helper()
 	node, err := client.MasterForKey(t.Context(), key)
 	require.NoError(t, err)
 	for servers[owner].Addr() != node.Options().Addr {
@@ -57,14 +55,14 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	rs, clients := clusterProcess(t, servers)
-	held := locked(t, rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute)))
+	held := locked(t, rs.NewMutex("moves", withExpiry(2*time.Minute)))
 	from, to := ownerOf(t, clients[0], servers, "moves")
 	source, target := servers[from], servers[to]
 	slot := realredis.Must(t, source, "cluster", "keyslot", "moves")
 	realredis.Must(t, target, "cluster", "setslot", slot, "importing", realredis.Must(t, source, "cluster", "myid"))
 	realredis.Must(t, source, "cluster", "setslot", slot, "migrating", realredis.Must(t, target, "cluster", "myid"))
 
-	waiter := rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute))
+	waiter := rs.NewMutex("moves", withExpiry(2*time.Minute))
 	waited := make(chan error)
 	confirmed(t, held.Extend)
 	go func() { waited <- waiter.Lock() }()
@@ -75,7 +73,7 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	assert.Less(t, time.Since(start), 40*time.Second, "the waiter did not wait for a node deadline")
 	confirmed(t, waiter.Unlock)
 	for i := range 5 {
-		m := rs.NewMutex(fmt.Sprint("{moves}", i), redsync.WithExpiry(2*time.Minute))
+		m := rs.NewMutex(fmt.Sprint("{moves}", i), withExpiry(2*time.Minute))
 		start := time.Now()
 		locked(t, m)
 		confirmed(t, m.Unlock)

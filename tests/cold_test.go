@@ -96,12 +96,12 @@ func TestCallsToFarNodes(t *testing.T) {
 				}
 				playAs(t, fmt.Sprint(c.name, "/", call, "/", kind.column), func(f field) {
 					rs := f.from(c.at, c.at, c.at)
-					held := locked(f, kind.lock(rs.With(redsync.WithPrefix("held:")), redsync.WithExpiry(3*time.Minute)))
+					held := locked(f, kind.lock(rs.With(redsync.WithPrefix("held:")), withExpiry(3*time.Minute)))
 					f.confirms(held.Valid()) // at once
 					time.Sleep(rested)
 					synctest.Wait()
 					require.Zero(f, f.connections())
-					require.NoError(f, do(f, kind.lock(rs, redsync.WithExpiry(c.expiry)), held))
+					require.NoError(f, do(f, kind.lock(rs, withExpiry(c.expiry)), held))
 				})
 			}
 		}
@@ -149,7 +149,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 			if c.at.answer == 1 {
 				client.Options().DialTimeout = time.Second
 			}
-			rs := on([]*redis.Client{client}).With(redsync.WithExpiry(c.expiry))
+			rs := on([]*redis.Client{client}).With(withExpiry(c.expiry))
 			f.closes(rs)
 			if c.at == (place{}) {
 				f.freeze(0)

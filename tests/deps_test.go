@@ -89,7 +89,6 @@ func TestProgramsDoNotGetWhatIsForTests(t *testing.T) {
 
 // goList runs "go list" and returns what it prints about packages.
 func goList(t *testing.T, args ...string) (packages []listedPackage) {
-	t.Helper()
 	args = append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir, cmd.Env = "..", append(cmd.Environ(), "GOWORK=off")

@@ -37,7 +37,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			f.hasSent(before, "Detach sends nothing")
 
 			shut(f, f.Redsync)
-			given := other.NewMutex("lock", redsync.WithValue(want.Value), withWatchdog)
+			given := other.NewMutex("lock", withValue(want.Value), withWatchdog)
 			f.confirms(given.Extend())
 			time.Sleep(time.Minute)
 			alive(f, given)
@@ -94,7 +94,7 @@ func TestDetachFails(t *testing.T) {
 	}
 	play(t, func(f field) {
 		for want, m := range map[error]*redsync.Mutex{
-			redsync.ErrNotHeld: f.NewMutex("lock", redsync.WithValue("not extended")), redsync.ErrNoPools: {},
+			redsync.ErrNotHeld: f.NewMutex("lock", withValue("not extended")), redsync.ErrNoPools: {},
 		} {
 			_, err := m.Detach(f.Context())
 			require.ErrorIs(f, err, want)
@@ -134,7 +134,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			s, err := m.Detach(limited(f, c.limit))
 			require.NoError(f, err)
 			took(f, start, c.waits)
-			f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
+			f.unlock(other.NewMutex("lock", withValue(s.Value)))
 			came := false
 			for range 300 {
 				time.Sleep(10 * ms)
@@ -150,7 +150,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	for shown, left := range map[bool]int{true: 1, false: 0} {
 		observingKit(t, func(k kit, r *redsynctest.Recorder) {
-			m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*ms))
+			m := k.NewMutex("lock", withExpiry(time.Second), withNodeTimeout(400*ms))
 			k.freeze(4) // as a whole: a single connection that is slow would be replaced
 			time.AfterFunc(1200*ms, func() { k.thaw(4) })
 			locked(k, m)

@@ -63,14 +63,12 @@ var errOthers = errors.New("others have the lock")
 
 // ran checks that a TryDo has called its function, and returns its error.
 func (u user) ran(ran bool, err error) error {
-	u.Helper()
 	assert.True(u, ran, "%v", err)
 	return err
 }
 
 // notRun checks that a TryDo has not called its function, and returns its error: errOthers if others have the lock.
 func (u user) notRun(ran bool, err error) error {
-	u.Helper()
 	assert.False(u, ran, "%v", err)
 	if err == nil {
 		return errOthers
@@ -142,7 +140,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 		"closed": {func(k kit) *redsync.Mutex {
 			rs := k.another()
 			shut(k, rs)
-			return rs.NewMutex("lock", redsync.WithValue("v")) // it adopts
+			return rs.NewMutex("lock", withValue("v")) // it adopts
 		}, never, []error{redsync.ErrClosed}},
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
@@ -162,7 +160,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do doing) {
-		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), hearsAll))
+		m := locked(k, k.NewMutex("lock", withTries(2), hearsAll))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
 			isTaken(k, err)
@@ -263,12 +261,12 @@ func TestDoAndClose(t *testing.T) {
 // Do of a Mutex that adopts a lock extends that lock. A second Do does not adopt again: it locks.
 func TestDoAdopts(t *testing.T) {
 	for _, adopt := range []func(s redsync.Sequencer) redsync.Option{
-		redsync.WithSequencer, func(s redsync.Sequencer) redsync.Option { return redsync.WithValue(s.Value) },
+		withSequencer, func(s redsync.Sequencer) redsync.Option { return withValue(s.Value) },
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
 			time.Sleep(5 * time.Second)
-			m := k.another().NewMutex("lock", adopt(s), redsync.WithObserver(r))
+			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 				assert.Equal(k, s.Value, peek.Value(m))
 				_, err := m.Detach(ctx)
@@ -294,13 +292,13 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
-			rs := k.another(redsync.WithObserver(r))
+			rs := k.another(withObserver(r))
 			if anothers {
 				s.Value = "wrong"
 			} else {
 				k.freeze(majority...)
 			}
-			m := rs.NewMutex("lock", redsync.WithSequencer(s))
+			m := rs.NewMutex("lock", withSequencer(s))
 			forget(r)
 			err := do(m, k.Context(), never)
 			errorIs(k, err, want...)
@@ -327,7 +325,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 	} {
 		for want, keys := range map[error]int{redsync.ErrNotHeld: 0, redsync.ErrClosed: 5} {
 			play(t, func(f field) {
-				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
+				m := f.NewMutex("lock", withValue(f.given().Value))
 				f.slowly(1, 100*ms, allNodes...)
 				time.AfterFunc(ms, func() {
 					if keys == 0 {
@@ -351,7 +349,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 // hold.
 func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithSequencer(f.given()))
+		m := f.NewMutex("lock", withSequencer(f.given()))
 		f.confirms(m.Extend())
 		require.ErrorIs(f, f.notRun(m.TryDo(f.Context(), never)), errOthers)
 		require.NoError(f, m.Err(), "the hold that Extend adopted goes on")

@@ -134,9 +134,8 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		log := newLogbook()
 		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
 		works := func() {
-			f.Helper()
 			for _, kind := range lockKinds {
-				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, hearsAll} {
+				for _, option := range []redsync.Option{withTries(1), withFair, hearsAll} {
 					m := locked(f, kind.lock(rs, option))
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
@@ -172,7 +171,7 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
+			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, withNodeTimeout(time.Second))...))
 			f.confirms(m.Extend()) // the server and node 1 are a quorum
 			f.nodes[1].Freeze()
 			until := m.Until()

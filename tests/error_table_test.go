@@ -37,13 +37,13 @@ type errorCase struct {
 
 // errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
 var errorModes = map[string]opts{
-	"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(1)},
+	"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {withPermits(1)},
 	"several names": nil, "joint": nil,
 }
 
 // mutex makes the Mutex under test. Its expiry is shorter than the time after which a pool gives up a connection.
 func (s *errorCase) mutex() {
-	options := slices.Concat(opts{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
+	options := slices.Concat(opts{withExpiry(4 * time.Second), withTries(2)},
 		errorModes[s.mode], s.more)
 	if s.mode == "several names" {
 		s.m = s.NewMultiMutex([]string{"lock", "other"}, options...)
@@ -71,7 +71,7 @@ func (s *errorCase) empty(nodes ...int) {
 // rival deletes all keys of these nodes, and takes the lock for another process, rs.
 func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 	s.empty(nodes...)
-	options := opts{redsync.WithExpiry(time.Minute)}
+	options := opts{withExpiry(time.Minute)}
 	if s.mode == "permits" {
 		options = append(options, onePermit)
 	}
@@ -102,7 +102,7 @@ var errorOperations = map[string]func(s *errorCase) error{
 	"Lead": func(s *errorCase) error {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
 		defer cancel()
-		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{redsync.WithExpiry(4 * time.Second)},
+		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{withExpiry(4 * time.Second)},
 			errorModes[s.mode], s.more)...)
 	},
 	"AdoptingDo": func(s *errorCase) error { return s.m.Do(s.ctx, s.inside) },
@@ -114,7 +114,6 @@ var errorOperations = map[string]func(s *errorCase) error{
 
 // truly returns err, and checks that ok is true if and only if err is nil.
 func (s *errorCase) truly(ok bool, err error) error {
-	s.Helper()
 	assert.Equal(s, ok, err == nil, "%v, %v", ok, err)
 	return err
 }
@@ -153,7 +152,6 @@ func matchesWord(err error, word string, target error) bool {
 
 // wordsOf returns what err matches, and checks that it has one verdict, and that its *ErrTaken says what is taken.
 func wordsOf(t *testing.T, err error) string {
-	t.Helper()
 	if err == nil {
 		return "nil"
 	}
@@ -236,7 +234,7 @@ var errorTable = map[string]errorRow{
 			Ping: nil`,
 	},
 	"the process pauses until the validity is over": {
-		before: func(s *errorCase) { s.more = opts{redsync.WithTries(1)} },
+		before: func(s *errorCase) { s.more = opts{withTries(1)} },
 		given: func(s *errorCase) {
 			pause := func() { time.Sleep(4 * time.Second) }
 			s.hook.Store(&pause)
@@ -293,9 +291,9 @@ var errorTable = map[string]errorRow{
 			AdoptingDo: -: it has nothing to adopt`,
 	},
 	"an option is out of its range": {
-		before: func(s *errorCase) { s.more = opts{redsync.WithExpiry(-1)} },
+		before: func(s *errorCase) { s.more = opts{withExpiry(-1)} },
 		unheld: true,
-		open:   func(ctx context.Context) error { return opens(ctx, closedAddresses, redsync.WithExpiry(-1)) },
+		open:   func(ctx context.Context) error { return opens(ctx, closedAddresses, withExpiry(-1)) },
 		want: `Lock TryLock Do TryDo Lead Extend Valid Unlock Open Ping: OutOfRange
 			AdoptingDo: -: it has nothing to adopt`,
 	},
@@ -416,7 +414,7 @@ func errorOf(f field, mode, operation string, row errorRow, does func(s *errorCa
 		locked(s, s.m)
 		time.Sleep(ms)
 		if operation == "AdoptingDo" {
-			s.more = append(s.more, redsync.WithSequencer(s.m.Sequencer()))
+			s.more = append(s.more, withSequencer(s.m.Sequencer()))
 			s.mutex()
 		}
 		row.given(s)

@@ -68,7 +68,6 @@ func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
 
 // lostKeys returns a lock on several names that has lost the key of one name on the first three nodes.
 func (f field) lostKeys(names []string, name string, options ...redsync.Option) *redsync.Mutex {
-	f.Helper()
 	m := f.locked(names, append(options, hearsAll)...)
 	for _, n := range f.nodes[:3] {
 		n.Del(name)

@@ -44,10 +44,10 @@ func (e exiting) work(context.Context) error {
 var exits = map[string]func(e exiting) error{
 	"plain":   func(e exiting) error { return e.locks() },
 	"readers": func(e exiting) error { return e.twice(withShared) },
-	"permits": func(e exiting) error { return e.twice(redsync.WithPermits(3)) },
+	"permits": func(e exiting) error { return e.twice(withPermits(3)) },
 	"fenced":  func(e exiting) error { return e.locks(withFencing) },
 	"watchdog": func(e exiting) error {
-		return e.locks(withFair, withWatchdog, redsync.WithOwner("it"))
+		return e.locks(withFair, withWatchdog, withOwner("it"))
 	},
 	"several": func(e exiting) error { return e.NewMultiMutex(both).LockContext(e.ctx) },
 	"TryDo":   func(e exiting) error { return second(e.TryDo(e.ctx, "x", e.work)) },

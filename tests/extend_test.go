@@ -73,7 +73,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 				return nil, nil
 			}
 			return puppet.Yes(req)
-		}}).NewMutex("lock", redsync.WithExpiry(9*time.Second))
+		}}).NewMutex("lock", withExpiry(9*time.Second))
 		locked(t, m)
 		var wg sync.WaitGroup
 		for range 2 {

@@ -170,7 +170,7 @@ func TestFenceValueOfAnother(t *testing.T) {
 func TestFenceRepliesLost(t *testing.T) {
 	for _, lost := range []int{2, 3, 5} {
 		play(t, func(f field) {
-			m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*ms))
+			m := f.fenced().NewMutex("lock", withRetryDelay(100*ms))
 			for _, n := range f.nodes[:lost] {
 				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
 			}

@@ -153,10 +153,7 @@ func TestALaterLockHasAHigherToken(t *testing.T) {
 func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
-	c.options = opts{
-		withFencing, redsync.WithExpiry(250 * ms), forever,
-		redsync.WithRetryDelay(150 * ms),
-	}
+	c.options = opts{withFencing, withExpiry(250 * ms), forever, withRetryDelay(150 * ms)}
 	if seed%2 == 1 {
 		c.options = append(c.options, withFair)
 	}

@@ -37,7 +37,6 @@ func fencedLock(rs *redsync.Redsync, kind string) *redsync.Mutex {
 
 // isClock checks that a token is a reading of the clock.
 func (f field) isClock(token uint64) {
-	f.Helper()
 	require.LessOrEqual(f, token, uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
 }
 
@@ -68,7 +67,7 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 				f.registers("-", poison, "-", poison)
 				last := uint64(0)
 				for range 4 { // each time another process
-					last = f.locksThrice(process(f.nodes).With(withFencing, redsync.WithObserver(r)), kind, last)
+					last = f.locksThrice(process(f.nodes).With(withFencing, withObserver(r)), kind, last)
 				}
 				f.areAt(last, poison, last, poison, last)
 				told := redsynctest.Events[observe.RegisterIgnored](r)

@@ -103,14 +103,14 @@ func TestFenceOfThoseWithout(t *testing.T) {
 	play(t, func(f field) {
 		fenced := locked(f, f.fenced().NewMutex("lock"))
 		token := fenced.Fence()
-		adopted := f.NewMutex("lock", withFencing, redsync.WithValue(fenced.Value()))
+		adopted := f.NewMutex("lock", withFencing, withValue(fenced.Value()))
 		f.confirms(adopted.Extend())
 		assert.Zero(f, adopted.Fence())
 		f.unlock(adopted)
 		f.allAt(token)
 
 		time.Sleep(time.Hour)
-		for _, option := range []redsync.Option{redsync.WithTries(1), withFair} {
+		for _, option := range []redsync.Option{withTries(1), withFair} {
 			plain := locked(f, f.another().NewMutex("lock", option))
 			synctest.Wait() // all nodes have it
 			assert.Zero(f, plain.Fence())
@@ -131,7 +131,6 @@ func fenceOf(f field, i int) string {
 
 // allAt checks the registers of all nodes.
 func (f field) allAt(want any) {
-	f.Helper()
 	f.areAt(want, want, want, want, want)
 }
 
@@ -176,8 +175,8 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"plain":         {nil, quarantine},
 		"fencing":       {opts{withFencing}, fencedQuarantine},
 		"fair":          {opts{withFencing, withFair}, fencedQuarantine},
-		"node deadline": {opts{withFencing, redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {opts{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
+		"node deadline": {opts{withFencing, withNodeTimeout(time.Second)}, quarantine + 13*time.Second},
+		"short expiry":  {opts{withFencing, withExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := k.process(guards[true]...).NewMutex("lock", c.options...)
@@ -208,7 +207,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 				wake(b)
 				f.freeze(3, 4) // only nodes that have forgotten the token answer
 				start := time.Now()
-				other := locked(f, b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms)))
+				other := locked(f, b.NewMutex("lock", withFencing, forever, withRetryDelay(50*ms)))
 				assert.Equal(f, guarded, time.Since(start) > guard+10*time.Second)
 				assert.Equal(f, guarded, time.Since(start) >= time.Second)
 				assert.Equal(f, guarded || skew == 0, other.Fence() > token)
@@ -221,7 +220,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 // A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
 // node has raised no register, so the lock would have a token that no register knows.
 func TestFenceBareOKIsNoGrant(t *testing.T) {
-	for _, option := range []redsync.Option{redsync.WithTries(1), withFair} {
+	for _, option := range []redsync.Option{withTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
 			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
 				if len(req.Args) > 11 { // it has more arguments than a release

@@ -35,7 +35,6 @@ func (f field) rival(key string) (back func()) {
 
 // bare returns a Mutex of the process that holds the lock on nodes 0, 1 and 2. The rival has rolled back.
 func (f field) bare(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-	f.Helper()
 	back := f.rival("lock")
 	m := locked(f, rs.NewMutex("lock", options...))
 	back()
@@ -71,7 +70,6 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		synctest.Wait()
 		before := f.commands("set")
 		sent := func(want int) {
-			f.Helper()
 			synctest.Wait()
 			assert.Equal(f, before+want, f.commands("set"))
 		}
@@ -107,10 +105,10 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		ttl    time.Duration
 	}{
 		"plain":         {forever, guard},
-		"lock delay":    {redsync.WithLockDelay(3 * time.Second), guard + 3*time.Second},
-		"minimal hold":  {redsync.WithMinHold(minHold), withDrift},
+		"lock delay":    {withLockDelay(3 * time.Second), guard + 3*time.Second},
+		"minimal hold":  {withMinHold(minHold), withDrift},
 		"fencing":       {withFencing, guard},
-		"without limit": {redsync.WithMaxHold(time.Hour), guard},
+		"without limit": {withMaxHold(time.Hour), guard},
 	} {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
@@ -153,9 +151,10 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 			for slot := range weight {
 				f.puts(slot, "rival", time.Hour, 3, 4)
 			}
-			m := f.NewMutex("lock", redsync.WithPermits(2*weight), redsync.WithWeight(weight), option)
+			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
-				value := locked(f, m).Value()
+				m = locked(f, f.NewMutex("lock", withPermits(2*weight), redsync.WithWeight(weight), option))
+				value := m.Value()
 				time.Sleep(ms)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
 					break
@@ -188,7 +187,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 			for tick := range 3 {
 				var runs atomic.Int32
 				try := func(rs *redsync.Redsync) {
-					_, _ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
+					_, _ = rs.NewMutex("lock", withMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
 						runs.Add(1)
 						return nil
 					})
@@ -219,7 +218,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 // After Unlock the fill lasts for the rest of the minimal hold, also if the node executes it late.
 func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 	playMet(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithMinHold(minHold))
+		m := f.NewMutex("lock", withMinHold(minHold))
 		back := f.rival("lock")
 		f.unlock(locked(f, m))
 		back()
@@ -253,7 +252,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
 func TestUnlockDoesNotCountItsFill(t *testing.T) {
 	playMet(t, func(f field) {
-		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
+		m := f.bare(f.Redsync, withMinHold(minHold))
 		f.lose(0)
 		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		f.keysOn(4)
@@ -315,7 +314,6 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 				counts := guarded || options != nil
 				rs := f.veteran(guards[guarded]...)
 				extends := func(m *redsync.Mutex, want bool) {
-					t.Helper()
 					ok, err := m.Extend()
 					assert.Equal(t, want, ok, "%v", err)
 					if !want {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file shows that the first Lock of a process waits for every node, and no later one does.
@@ -31,7 +29,7 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 			assert.Equal(k, start.Add(validity).UnixNano(), m.Until().UnixNano())
 			start = time.Now()
 			obtained(k, k.NewMutex("other"))
-			obtained(k, k.With(redsync.WithExpiry(time.Minute)).NewMutex("third")) // a copy from With knows the nodes, too
+			obtained(k, k.With(withExpiry(time.Minute)).NewMutex("third")) // a copy from With knows the nodes, too
 			took(k, start, 0)
 		})
 	}

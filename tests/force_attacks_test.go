@@ -30,7 +30,7 @@ func TestARestartIsNoForce(t *testing.T) {
 func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 	for at := time.Duration(0); at < 30*ms; at += time.Duration(testlength.InGate(7, 7, 1, 1)) * ms {
 		play(t, func(f field) {
-			m := f.theirs("lock", redsync.WithOwner("w"), withWatchdog)
+			m := f.theirs("lock", withOwner("w"), withWatchdog)
 			time.Sleep(1500 * ms)
 			h := f.holderOf(f.NewMutex("lock"))
 			a := f.newcomer(0, everywhere(10*ms))
@@ -51,7 +51,7 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
 		f.occupy("lock", 0)
-		m := f.theirs("lock", redsync.WithOwner("w"), withWatchdog)
+		m := f.theirs("lock", withOwner("w"), withWatchdog)
 		operator := f.NewMutex("lock")
 		_ = operator.ForceUnlock(f.Context(), f.inspected(operator).Nodes[0].Holders[0])
 		time.Sleep(10 * time.Second)

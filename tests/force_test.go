@@ -22,7 +22,6 @@ import (
 
 // holderOf returns the only holder that m.Inspect finds.
 func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
-	u.Helper()
 	s := u.inspected(m)
 	require.Len(u, s.Holders, 1)
 	return s.Holders[0]
@@ -30,7 +29,6 @@ func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
 
 // forces releases the only holder that operator finds.
 func (u user) forces(operator *redsync.Mutex) {
-	u.Helper()
 	u.releases(operator, u.holderOf(operator))
 }
 
@@ -40,7 +38,7 @@ func channelOf(h redsync.Holder) string { return fmt.Sprintf("redsync:%016d", h.
 // The next in line has the lock at once.
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		for _, owner := range []opts{nil, {redsync.WithOwner("worker-7@host")}} {
+		for _, owner := range []opts{nil, {withOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
 				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				waits := f.begins(kind.rival(f.another(), patient()...))
@@ -65,7 +63,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock. A force takes keys away that would stay after Unlock, or after a loss.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
-	owner := redsync.WithOwner("w")
+	owner := withOwner("w")
 	for name, c := range map[string]struct {
 		options      opts
 		held, within time.Duration // held is for how long by then
@@ -73,16 +71,16 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	}{
 		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * time.Second, 2 * trip, nil},
 		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {opts{owner, redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
-		"owner with a minimal hold":             {append(heals(), redsync.WithMinHold(8*time.Second)), 5 * time.Second, 2 * trip, nil},
-		"owner with a lock delay":               {append(heals(), redsync.WithLockDelay(5*time.Second)), 5 * time.Second, 2 * trip, nil},
+		"owner without a watchdog":              {opts{owner, withExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
+		"owner with a minimal hold":             {append(heals(), withMinHold(8*time.Second)), 5 * time.Second, 2 * trip, nil},
+		"owner with a lock delay":               {append(heals(), withLockDelay(5*time.Second)), 5 * time.Second, 2 * trip, nil},
 		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, time.Second, nil},
 		"watchdog without an owner":             {opts{withWatchdog}, 5 * time.Second, guard/3 + 2*trip, nil},
 		"neither":                               {nil, time.Second, guard, nil},
 	} {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("lock", c.options...))
+			holder := locked(f, f.far().With(withObserver(r)).NewMutex("lock", c.options...))
 			time.Sleep(c.held)
 			f.kill(c.down...)
 			time.Sleep(ms)
@@ -109,7 +107,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 func TestForceEndsTheContextOfDo(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		play(t, func(f field) {
-			rs := f.another(redsync.WithOwner("w"))
+			rs := f.another(withOwner("w"))
 			work := func(ctx context.Context) error {
 				time.Sleep(2 * time.Second)
 				f.forces(f.NewMutex("a"))
@@ -129,8 +127,8 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 // force before. A hold that is shorter asks nobody.
 func TestAHoldThatLastsAsksOnce(t *testing.T) {
 	playMet(t, func(f field) {
-		rs := f.another(redsync.WithOwner("w"))
-		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
+		rs := f.another(withOwner("w"))
+		long := locked(f, rs.NewMutex("long", withExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		before, connections := f.traffic(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
@@ -173,7 +171,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 // their data, so it does not speak of a force.
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
-		m := f.theirs("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute))
+		m := f.theirs("a", withOwner("w"), withExpiry(time.Minute))
 		time.Sleep(2 * time.Second)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
@@ -193,7 +191,7 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 // What a Mutex cannot release, it says, and sends nothing.
 func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 	play(t, func(f field) {
-		permits := redsync.WithPermits(2)
+		permits := withPermits(2)
 		all, three, ofPermit := locked(f, f.another().NewMultiMutex(both)), f.NewMultiMutex([]string{"a", "b", "c"}), f.NewMutex("p", permits)
 		several := f.holderOf(three)
 		assert.Equal(f, both, several.Names)
@@ -227,11 +225,11 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 
 // One of several readers, and one of several holders of permits, is released. The others go on.
 func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
-	for _, option := range []redsync.Option{withShared, redsync.WithPermits(3)} {
+	for _, option := range []redsync.Option{withShared, withPermits(3)} {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				all = append(all, f.theirs("a", option, redsync.WithOwner(fmt.Sprint("w", i)), withWatchdog))
+				all = append(all, f.theirs("a", option, withOwner(fmt.Sprint("w", i)), withWatchdog))
 			}
 			time.Sleep(2 * time.Second)
 			operator := f.NewMutex("a", option)
@@ -280,7 +278,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
-				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(redsync.WithExpiry(6 * time.Second))
+				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(withExpiry(6 * time.Second))
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
@@ -311,7 +309,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 
 // heals returns the options of a holder that hears of a force, and heals.
 func heals() opts {
-	return opts{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
+	return opts{withOwner("w"), withWatchdog, withSetNXOnExtend}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
@@ -340,7 +338,7 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
-			m := f.theirs("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
+			m := f.theirs("a", append(heals(), withExpiry(2*time.Second))...)
 			time.Sleep(held)
 			f.forces(f.NewMutex("a"))
 			time.Sleep(1100*ms - held)
@@ -359,7 +357,7 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
-		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
+		m := locked(f, rs.NewMutex("a", withOwner("w"), withExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		f.forces(far.NewMutex("a"))
 		time.Sleep(200 * ms)

@@ -20,7 +20,6 @@ import (
 
 // onThree runs f with three nodes and two processes.
 func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(3)
 		a, b := process(nodes), process(nodes)
@@ -72,7 +71,7 @@ func FuzzName(f *testing.F) {
 			options = append(options, withFair)
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), withFencing))
+			beside := locked(t, a.NewMutex(other, withExpiry(time.Hour), withFencing))
 			time.Sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
@@ -130,12 +129,12 @@ func FuzzOptions(f *testing.F) {
 	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, 0, 2, 5, 0xfff)
 	f.Fuzz(func(t *testing.T, expiry int, drift, factor float64, node, delay, maxHold, retry, tries, class, how int) {
 		options := opts{
-			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
-			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
+			withExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
+			withTries(tries), withLockDelay(time.Duration(delay)),
 		}
 		for bit, more := range []redsync.Option{
-			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
-			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), redsync.WithValue("adopted"),
+			withNodeTimeout(time.Duration(node)), withMaxHold(time.Duration(maxHold)), withRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
+			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), withValue("adopted"),
 		} {
 			if how&(1<<bit) != 0 {
 				options = append(options, more)
@@ -152,7 +151,6 @@ func FuzzOptions(f *testing.F) {
 				return
 			}
 			checkBelief := func() {
-				t.Helper()
 				left := m.Remaining()
 				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*ms)
 				if how&2 != 0 {

@@ -36,7 +36,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 			}})
 		}
 		f.occupy("lock")
-		require.Error(f, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*ms)).Lock())
+		require.Error(f, f.NewMutex("lock", withTries(6), withRetryDelay(100*ms)).Lock())
 		synctest.Wait()
 		assert.GreaterOrEqual(f, len(values), 6)
 		for value, nodes := range values {
@@ -48,7 +48,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 
 // repeating is a generator that always returns value.
 func repeating(value string) redsync.Option {
-	return redsync.WithGenValueFunc(func() (string, error) { return value, nil })
+	return withGenValueFunc(func() (string, error) { return value, nil })
 }
 
 // The error does not show the value, which is a secret.
@@ -84,7 +84,7 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 
 func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 	play(t, func(f field) {
-		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", errWork })).Lock()
+		err := f.NewMutex("lock", withGenValueFunc(func() (string, error) { return "", errWork })).Lock()
 		require.ErrorIs(f, err, errWork)
 		require.NotErrorIs(f, err, redsync.ErrFailed)
 		require.ErrorContains(f, f.NewMutex("lock", repeating("")).Lock(), "empty value")
@@ -97,8 +97,8 @@ func TestWaiterEndsWithItsGenerator(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
 		calls := 0
-		m := f.NewMutex("lock", redsync.WithTries(100), redsync.WithRetryDelay(10*ms),
-			redsync.WithGenValueFunc(func() (string, error) {
+		m := f.NewMutex("lock", withTries(100), withRetryDelay(10*ms),
+			withGenValueFunc(func() (string, error) {
 				if calls++; calls > 1 {
 					return "", errWork
 				}

@@ -18,7 +18,7 @@ import (
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		m := f.held(append(mode, withExpiry(time.Minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
 		for range 10 {

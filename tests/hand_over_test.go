@@ -79,7 +79,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 			var rounds atomic.Int64
 			for range 10 {
 				wg.Go(func() {
-					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*ms))...)
+					m := f.NewMutex("lock", patient(withExpiry(expiry), withNodeTimeout(40*ms))...)
 					for ctx.Err() == nil {
 						if m.LockContext(ctx) != nil {
 							return
@@ -115,19 +115,19 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 }
 
 func TestNoHandOver(t *testing.T) {
-	value := redsync.WithGenValueFunc(func() (string, error) { return fmt.Sprint(rand.Uint64()), nil }) //nolint:gosec // no secret
-	short := redsync.WithExpiry(100 * ms)
+	value := withGenValueFunc(func() (string, error) { return fmt.Sprint(rand.Uint64()), nil }) //nolint:gosec // no secret
+	short := withExpiry(100 * ms)
 	for name, c := range map[string]struct {
 		giving, receiving redsync.Option
 		after             time.Duration // from the acquire to Unlock
 	}{
 		"WithFair":                          {withFair, withFair, 0},
 		"WithFair of the receiver":          {forever, withFair, 0},
-		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), forever, 0},
-		"WithMaxHold of the receiver":       {forever, redsync.WithMaxHold(time.Hour), 0},
-		"WithValue":                         {redsync.WithValue("v"), forever, 0},
-		"WithValue of the receiver":         {forever, redsync.WithValue("v"), 0},
-		"WithSequencer":                     {redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), forever, 0},
+		"WithMaxHold":                       {withMaxHold(time.Hour), forever, 0},
+		"WithMaxHold of the receiver":       {forever, withMaxHold(time.Hour), 0},
+		"WithValue":                         {withValue("v"), forever, 0},
+		"WithValue of the receiver":         {forever, withValue("v"), 0},
+		"WithSequencer":                     {withSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), forever, 0},
 		"WithFencing":                       {withFencing, withFencing, 0},
 		"WithFencing of the giver":          {withFencing, forever, 0},
 		"WithFencing of the receiver":       {forever, withFencing, 0},
@@ -135,10 +135,10 @@ func TestNoHandOver(t *testing.T) {
 		"WithGenValueFunc of the receiver":  {forever, value, 0},
 		"WithHandOver(false)":               {redsync.WithHandOver(false), forever, 0},
 		"WithHandOver(false), receiver":     {forever, redsync.WithHandOver(false), 0},
-		"another expiry":                    {forever, redsync.WithExpiry(9 * time.Second), 0},
-		"another lock delay":                {forever, redsync.WithLockDelay(time.Second), 0},
+		"another expiry":                    {forever, withExpiry(9 * time.Second), 0},
+		"another lock delay":                {forever, withLockDelay(time.Second), 0},
 		"another drift":                     {forever, redsync.WithDriftFactor(0.02), 0},
-		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
+		"another owner":                     {withOwner("a"), withOwner("b"), 0},
 		"20 ms after the acquire":           {forever, forever, 20 * ms},
 		"a tenth of the expiry after":       {short, short, 10 * ms},
 		"much later, although it extended ": {withWatchdog, forever, 10 * time.Second},
@@ -189,7 +189,7 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 	const delay = 10 * ms
 	for _, option := range []redsync.Option{
-		redsync.WithRetryDelay(delay), redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
+		withRetryDelay(delay), redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
 		kitMet(t, func(k kit) {
 			giver := locked(k, k.NewMutex("lock"))

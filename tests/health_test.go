@@ -28,10 +28,9 @@ func toldOfNodes(r *redsynctest.Recorder) (down []observe.NodeDown, up []observe
 
 // watching is play with a recorder of the field's events. It records from before the Redsync meets the nodes.
 func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
-	t.Helper()
 	play(t, func(plain field) {
 		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
+		plain.Redsync = plain.With(withObserver(r))
 		plain.meet()
 		f(plain, r)
 	})
@@ -39,7 +38,6 @@ func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 
 // uses locks and unlocks, and waits until all replies on their way have come.
 func (u user) uses() {
-	u.Helper()
 	m := u.NewMutex("used")
 	if err := m.Lock(); err == nil {
 		_, _ = m.Unlock()
@@ -100,7 +98,7 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 	} {
 		t.Run(refusal, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
-				held := locked(f, f.NewMutex("held", redsync.WithExpiry(time.Hour)))
+				held := locked(f, f.NewMutex("held", withExpiry(time.Hour)))
 				synctest.Wait()
 				f.uses()
 				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
@@ -170,7 +168,7 @@ func TestNamesOfNodes(t *testing.T) {
 		for i, c := range clientsOf(f.nodes) {
 			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprint("zone ", i))), ""})
 		}
-		rs := redsync.New(pools...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(log)))
+		rs := redsync.New(pools...).With(withObserver(r), redsync.WithLogger(slog.New(log)))
 		f.as(rs).meet()
 		f.kill(0, 1, 2)
 		err := rs.NewMutex("lock").TryLock()
@@ -203,7 +201,7 @@ func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 	play(t, func(f field) {
 		a, b, clients := &redsynctest.Recorder{}, &redsynctest.Recorder{}, clientsOf(f.nodes)
-		first, second := f.as(on(clients).With(redsync.WithObserver(a))), f.as(on(clients).With(redsync.WithObserver(b)))
+		first, second := f.as(on(clients).With(withObserver(a))), f.as(on(clients).With(withObserver(b)))
 		f.closes(second.Redsync)
 		first.uses()
 		f.kill(4)

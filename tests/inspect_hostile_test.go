@@ -28,7 +28,7 @@ type record struct {
 func TestNoFormShowsTheValue(t *testing.T) {
 	for _, kind := range lockKinds {
 		play(t, func(f field) {
-			m := locked(f, kind.lock(f.Redsync, redsync.WithOwner("worker-7@host")))
+			m := locked(f, kind.lock(f.Redsync, withOwner("worker-7@host")))
 			s := f.inspected(m)
 			r := record{s, &s.Holders[0], s.Holders}
 			var shown strings.Builder
@@ -56,7 +56,7 @@ func TestAHugeValueEndsNoConnection(t *testing.T) {
 	testlength.NotShort(t) // the race detector takes long for so many bytes
 	for key, want := range map[string]error{"lock": redsync.ErrNoQuorum, "{lock}:queue": nil, fenceKey: nil} {
 		playAs(t, key, func(f field) {
-			holder := f.theirs("lock", redsync.WithOwner("them"), withWatchdog)
+			holder := f.theirs("lock", withOwner("them"), withWatchdog)
 			f.meet()
 			connected := func() (count int) {
 				for _, n := range f.nodes {
@@ -74,7 +74,7 @@ func TestAHugeValueEndsNoConnection(t *testing.T) {
 				require.ErrorIs(f, err, want)
 				require.ErrorContains(f, err, "too long")
 			}
-			require.Error(f, f.NewMutex("lock", redsync.WithOwner("me")).TryLock())
+			require.Error(f, f.NewMutex("lock", withOwner("me")).TryLock())
 			assert.Equal(f, before, connected())
 			_, _ = holder.Unlock()
 		})

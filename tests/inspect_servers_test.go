@@ -18,7 +18,6 @@ import (
 
 // inspects returns what m.Inspect says, and checks which nodes are silent.
 func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, error) {
-	t.Helper()
 	s, err := m.Inspect(t.Context())
 	require.Len(t, s.Nodes, 5)
 	for i, n := range s.Nodes {
@@ -34,7 +33,6 @@ func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, er
 
 // inspectACL returns the rules that the page of permissions asks for in its row of Inspect: for the lock alone, and for all.
 func inspectACL(t *testing.T) (alone, all []string) {
-	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| \\[`Inspect`\\].*\\| `([^`]+)`; .* also `([^`]+)` \\|").FindStringSubmatch(read(t, "../docs/permissions.md"))
 	require.NotNil(t, row)
 	alone = append(strings.Fields(strings.ReplaceAll(row[1], "app:", "lock")), "+info", "+script|load") // they have rows of their own
@@ -48,8 +46,8 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	alone, all := inspectACL(t)
 	servers := realredis.Start(t, 5)
 	holding := closed(t, realProcess(servers))
-	holder := locked(t, holding.NewMutex("lock", withFencing, redsync.WithOwner("worker-7@host"), withWatchdog))
-	locked(t, holding.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
+	holder := locked(t, holding.NewMutex("lock", withFencing, withOwner("worker-7@host"), withWatchdog))
+	locked(t, holding.NewMutex("lock", withPermits(2), withWatchdog))
 	ctx, cancel := context.WithCancel(t.Context())
 	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", forever), make(chan error, 1)
 	go func() { waited <- waiter.LockContext(ctx) }()
@@ -85,7 +83,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	for _, n := range s.Nodes {
 		assert.False(t, n.Denied)
 	}
-	s, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)))
+	s, err = inspects(t, rs.NewMutex("lock", withPermits(2)))
 	require.NoError(t, err)
 	assert.Len(t, s.Holders, 1)
 	_, err = inspects(t, rs.NewMultiMutex([]string{"lock", "lock2"}))
@@ -103,7 +101,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		assert.True(t, n.Denied)
 	}
 	assert.Contains(t, inLog(), "{lock}:queue")
-	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), allNodes...)
+	_, err = inspects(t, rs.NewMutex("lock", withPermits(2)), allNodes...)
 	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 
 	for _, rule := range alone {

@@ -22,7 +22,6 @@ import (
 
 // inspected returns what m.Inspect says, which must be known.
 func (u user) inspected(m *redsync.Mutex) redsync.Status {
-	u.Helper()
 	s, err := m.Inspect(u.Context())
 	require.NoError(u, err)
 	require.Equal(u, m.Name(), s.Name)
@@ -41,7 +40,7 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 			assert.Equal(f, redsync.StateFree, s.State)
 			assert.Empty(f, s.Holders)
 
-			m := locked(f, kind.lock(f.Redsync, redsync.WithExpiry(10*time.Second)))
+			m := locked(f, kind.lock(f.Redsync, withExpiry(10*time.Second)))
 			synctest.Wait()
 			time.Sleep(time.Second)
 			for _, from := range []*redsync.Mutex{operator, m} {
@@ -109,7 +108,7 @@ func TestInspectSaysWhoWaits(t *testing.T) {
 			busy := f.another(forever, withWatchdog)
 			var all []*call
 			for i, rs := range []*redsync.Redsync{busy, busy, f.another(forever)} {
-				all = append(all, f.begins(kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second))))
+				all = append(all, f.begins(kind.lock(rs, withExpiry(time.Duration(4+i)*time.Second))))
 			}
 			time.Sleep(2 * time.Second)
 			s := f.inspected(kind.lock(f.Redsync))
@@ -208,7 +207,7 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 // A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
 func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*ms)))
+		m := locked(f, f.NewMutex("a", withNodeTimeout(300*ms)))
 		synctest.Wait()
 		f.freeze(3)
 		start := time.Now()
@@ -244,7 +243,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		require.ErrorIs(f, err, context.Canceled)
 		require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 		assert.Zero(f, s)
-		_, err = f.NewMutex("a", redsync.WithExpiry(-1)).Inspect(f.Context())
+		_, err = f.NewMutex("a", withExpiry(-1)).Inspect(f.Context())
 		require.ErrorContains(f, err, "WithExpiry(-1ns)")
 		for m, want := range map[*redsync.Mutex]error{
 			redsync.New().NewMutex("a"): redsync.ErrNoPools, {}: redsync.ErrNoPools, closed.NewMutex("a"): redsync.ErrClosed,
@@ -260,7 +259,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 func TestStatusInJSON(t *testing.T) {
 	play(t, func(f field) {
 		f.nodes[1].Kill()
-		m := locked(f, f.NewMutex("a", redsync.WithOwner("w")))
+		m := locked(f, f.NewMutex("a", withOwner("w")))
 		s := f.inspected(m)
 		text, err := json.Marshal(s)
 		require.NoError(f, err)
@@ -282,7 +281,7 @@ func TestStatusInJSON(t *testing.T) {
 func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
-		m := locked(f, rs.NewMutex("a", redsync.WithExpiry(10*time.Second)))
+		m := locked(f, rs.NewMutex("a", withExpiry(10*time.Second)))
 		f.reboot(true, 0, 1, 2)
 		time.Sleep(300 * ms)
 		require.Positive(f, m.Remaining())

@@ -63,10 +63,10 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
 		s.freeze(5)
 		var patient sync.WaitGroup
-		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", redsync.WithExpiry(10*time.Hour)))) })
+		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", withExpiry(10*time.Hour)))) })
 		time.Sleep(ms)
 		start := time.Now()
-		m := obtained(s, rs.NewMutex("lock", redsync.WithExpiry(2*time.Second)))
+		m := obtained(s, rs.NewMutex("lock", withExpiry(2*time.Second)))
 		took(s, start, 100*ms)
 		s.unlock(m)
 		patient.Wait()
@@ -98,7 +98,7 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
 		time.Sleep(time.Minute)
 		r := &redsynctest.Recorder{}
-		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(redsync.WithObserver(r), hearsAll)
+		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(withObserver(r), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
 		s.reboot(true, 0)
 		for i := range 20 {

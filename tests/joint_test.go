@@ -30,7 +30,6 @@ type change struct {
 
 // changing runs f on n nodes. Afterwards no keys may be left except the registers of fencing tokens.
 func changing(t *testing.T, n int, f func(c change)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
 		f(change{field{user{T: t}, nodes}, clientsOf(nodes)})
@@ -78,7 +77,6 @@ func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
 
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
-	c.Helper()
 	isTaken(c, rs.NewMutex(name).TryLock())
 	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
@@ -113,7 +111,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 					rs := s.joint(s.at(digits(c.before)...), after(s, digits(c.after)...))
 					obtained(s, rs.NewMutex("meet"))
 					s.freeze(digits(c.frozen)...)
-					m := rs.NewMutex("lock", withWatchdog, redsync.WithTries(1))
+					m := rs.NewMutex("lock", withWatchdog, withTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
 						time.Sleep(20 * time.Second)
@@ -199,7 +197,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		value := obtains("lock").Value()
 		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
-		s.unlock(other.NewMutex("lock", redsync.WithValue(value))) // a process that has just started releases it
+		s.unlock(other.NewMutex("lock", withValue(value))) // a process that has just started releases it
 		time.Sleep(time.Second)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		obtained(s, other.NewMutex("lock"))
@@ -321,7 +319,7 @@ func TestJointRestartGuard(t *testing.T) {
 						time.Sleep(100 * ms)
 					}
 					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
-					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")
+					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(time.Minute)).TryLock(), "which pool #")
 				})
 			})
 		}
@@ -366,7 +364,7 @@ func TestOpenJoint(t *testing.T) {
 	err := opens("", one)
 	require.ErrorIs(t, err, redsync.ErrNoPools)
 	require.ErrorContains(t, err, "OpenJoint: before: ")
-	require.ErrorContains(t, opens(one+two, two+three, redsync.WithExpiry(-1)), "redsync: OpenJoint: WithExpiry(-1ns)")
+	require.ErrorContains(t, opens(one+two, two+three, withExpiry(-1)), "redsync: OpenJoint: WithExpiry(-1ns)")
 	err = opens(one+two, two+three+"127.0.0.1:4")
 	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
 	for i := range 4 {

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file tests how soon another leader follows, and what the waiting candidates cost the nodes.
@@ -30,7 +28,7 @@ func TestTakeOver(t *testing.T) {
 			continue
 		}
 		inEachMode(t, onElection, func(e *election, mode opts) {
-			options := append(opts{redsync.WithLockDelay(c.delay)}, mode...)
+			options := append(opts{withLockDelay(c.delay)}, mode...)
 			all := []*candidate{e.runs(e.newProcess(), options...)}
 			for range c.die + 1 {
 				time.Sleep(time.Second) // they stand in the queue in this order

@@ -85,7 +85,6 @@ func (e *election) serves(ctx context.Context, c *candidate) error {
 
 // term returns term number n, from 1, after checking that all terms came one after the other, with rising tokens.
 func (e *election) term(n int) term {
-	e.Helper()
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +99,6 @@ func (e *election) term(n int) term {
 
 // leads checks that c is the leader, and that its term is number n.
 func (e *election) leads(c *candidate, n int) {
-	e.Helper()
 	t := e.term(n)
 	require.Same(e, c, t.of)
 	require.Zero(e, t.ended)
@@ -143,9 +141,9 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		}
 		require.EqualError(k, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
 		require.ErrorContains(k, lead(""), "must not be empty")
-		require.ErrorContains(k, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
+		require.ErrorContains(k, lead("lock", withTries(-1)), "WithTries(-1) is out of range")
 		require.ErrorContains(k, lead("lock", nil), "option #0 is nil")
-		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
+		none := withGenValueFunc(func() (string, error) { return "", errWork })
 		require.ErrorIs(k, lead("lock", none), errWork)
 		err := k.Lead(parentOf(errWork), "lock", never)
 		require.NotErrorIs(k, err, redsync.ErrFailed)
@@ -164,8 +162,8 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		for name, option := range map[string]redsync.Option{
-			"WithShared": withShared, "WithPermits": redsync.WithPermits(1), "WithValue": redsync.WithValue("x"),
-			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
+			"WithShared": withShared, "WithPermits": withPermits(1), "WithValue": withValue("x"),
+			"WithSequencer": withSequencer(m.Sequencer()),
 		} {
 			for _, err := range []error{
 				k.Lead(k.Context(), "lock", nothing, option), k.With(option).Lead(k.Context(), "lock", nothing),
@@ -299,7 +297,7 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 			terms++
 			<-ctx.Done()
 			return nil
-		}, redsync.WithMaxHold(time.Microsecond), redsync.WithRetryDelay(0), redsync.WithDriftFactor(0))
+		}, withMaxHold(time.Microsecond), withRetryDelay(0), redsync.WithDriftFactor(0))
 		require.ErrorIs(f, err, context.DeadlineExceeded)
 		assert.Greater(f, terms, 30)
 		assert.Less(f, terms, 200)
@@ -340,7 +338,7 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 	onElection(t, func(e *election) {
 		e.runs(e.newProcess())
 		var asked atomic.Int64
-		slow := e.runs(e.newProcess(), redsync.WithTries(1), redsync.WithRetryDelayFunc(func(int) time.Duration {
+		slow := e.runs(e.newProcess(), withTries(1), redsync.WithRetryDelayFunc(func(int) time.Duration {
 			asked.Add(1)
 			return 10 * time.Second
 		}))
