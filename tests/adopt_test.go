@@ -49,7 +49,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 			m = other.NewMutex(s.Name, append(options, withSequencer(s))...)
 			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
 				assert.Equal(f, s.Token, m.Fence())
-				return lasts(time.Minute)(ctx)
+				return lasts(minute)(ctx)
 			}))
 			assert.Zero(f, m.Fence())
 			require.ErrorIs(f, other.With(hearsAll).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
@@ -61,7 +61,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
 		giver := f.another(withFencing)
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		ahead := uint64(time.Now().Add(hour).UnixMicro())
 		peek.KnowsToken(giver, "lock", ahead)
 		s := f.detaches(locked(f, giver.NewMutex("lock")))
 		require.Greater(f, s.Token, ahead)
@@ -120,9 +120,9 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 
 func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(withExpiry(time.Hour))
-		adopted := k.NewMutex("lock", withValue(m.Value()), withExpiry(time.Second))
-		time.Sleep(time.Minute)
+		m := k.held(withExpiry(hour))
+		adopted := k.NewMutex("lock", withValue(m.Value()), withExpiry(sec))
+		time.Sleep(minute)
 		k.unlock(adopted)
 		failsWith(k, adopted.Unlock, redsync.ErrNotHeld)
 	})
@@ -135,7 +135,7 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 		for _, alive := range []int{0, 2, 3} {
 			for _, n := range f.nodes[:alive] {
 				require.NoError(f, n.Set("lock", "v"))
-				n.SetTTL("lock", time.Minute)
+				n.SetTTL("lock", minute)
 			}
 			m := f.NewMutex("lock", withValue("v"), withSetNXOnExtend)
 			if alive < 3 {

@@ -121,9 +121,14 @@ func (f field) hasSent(want int, why ...any) {
 }
 
 // sleepToTheSecond sleeps until the next second of the clock begins.
-func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
+func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(sec).Add(sec))) }
 
-const ms = time.Millisecond
+const (
+	ms     = time.Millisecond
+	sec    = time.Second
+	minute = time.Minute
+	hour   = time.Hour
+)
 
 // confirmed checks that an operation returns true and no error.
 func confirmed(tb testing.TB, operation func() (bool, error)) {

@@ -37,7 +37,7 @@ type badness struct {
 
 var badnesses = []badness{
 	{"silent", false, func(s *scene) { s.freeze(bad) }},
-	{"slow", false, func(s *scene) { s.late.Store(int64(time.Second)) }}, // each way
+	{"slow", false, func(s *scene) { s.late.Store(int64(sec)) }}, // each way
 	{"refusing", false, func(s *scene) {
 		for _, command := range []string{"set", "evalsha", "eval", "subscribe"} {
 			s.nodes[bad].On(command, 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
@@ -75,7 +75,7 @@ var holdings = []holding{
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
-	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(time.Minute), newNodes}},
+	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(minute), newNodes}},
 }
 
 // A scene is a field whose messages take 2 to 3 ms each way.
@@ -209,7 +209,7 @@ func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 	until := m.Until()
 	<-m.Lost()
 	s.note("Lost at Until", time.Since(until))
-	time.Sleep(drift + time.Second)
+	time.Sleep(drift + sec)
 }
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
@@ -279,7 +279,7 @@ func (s *scene) closeHeld() {
 	for i := range 5 {
 		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
-	time.Sleep(time.Second)
+	time.Sleep(sec)
 	s.measures("Close", func() { _ = rs.Close(s.Context()) })
 }
 
@@ -317,7 +317,7 @@ func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Opti
 			s.closeHeld()
 		}
 		s.over.Store(true)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.nodes[bad].Heal()
 		f.restart(bad)
 		synctest.Wait()
@@ -334,7 +334,7 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 	for _, rs := range processes {
 		user{s.T, rs}.meet()
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(5 * sec)
 }
 
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
@@ -379,7 +379,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
 	t.Run("short node deadlines", func(t *testing.T) { playBadNodes(t, patience) })
 	t.Run("long node deadlines", func(t *testing.T) {
-		playBadNodes(t, 3*time.Second, withExpiry(time.Minute), withNodeTimeout(3*time.Second))
+		playBadNodes(t, 3*sec, withExpiry(minute), withNodeTimeout(3*sec))
 	})
 }
 

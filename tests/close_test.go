@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,10 +32,10 @@ import (
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
-		copied := k.With(withExpiry(time.Hour))
+		copied := k.With(withExpiry(hour))
 		held := locked(k, copied.NewMutex("lock"))
 		over := locked(k, k.NewMutex("over", withExpiry(10*ms)))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		shut(k, k.Redsync)
 		k.nothingLeft()
 		failsWith(k, over.Unlock, redsync.ErrClosed)
@@ -63,13 +62,13 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
 		time.Sleep(10 * ms)
 		start := time.Now()
-		ctx := limited(k, 2*time.Second)
+		ctx := limited(k, 2*sec)
 		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
 		require.Error(k, k.Close(ctx), "three nodes keep their keys")
 		wg.Wait()
-		took(k, start, 2*time.Second)
+		took(k, start, 2*sec)
 		k.thaw(allNodes...)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		k.nothingLeft()
 	})
 }
@@ -149,7 +148,7 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := [3]*slowPool{{}, {}, {}}
 				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
-					withExpiry(time.Hour), withNodeTimeout(50*ms))
+					withExpiry(hour), withNodeTimeout(50*ms))
 				locksMany(t, rs, count)
 				nodes[2].frozen = frozen
 				start := time.Now()
@@ -175,10 +174,10 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, on := &slowPool{}, new(atomic.Bool)
-		rs := redsync.New(refusing{p, on}).With(withExpiry(time.Hour))
+		rs := redsync.New(refusing{p, on}).With(withExpiry(hour))
 		locksMany(t, rs, 2000)
 		on.Store(true)
-		ctx := limited(t, time.Second)
+		ctx := limited(t, sec)
 		require.ErrorContains(t, rs.Close(ctx), "no quorum has confirmed the release of 2000 locks")
 		assert.Zero(t, p.deleted)
 	})
@@ -192,12 +191,12 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		{0, 30 * ms, 400 * ms},
 		{0, 700 * ms, 700 * ms},
 		{ms, 30 * ms, 50 * ms},
-		{time.Minute, 30 * ms, 500 * ms},
+		{minute, 30 * ms, 500 * ms},
 	} {
 		onKit(t, func(k kit) {
 			rs := k.Redsync
 			if c.deadline > 0 {
-				rs = k.With(withNodeTimeout(c.deadline), withExpiry(time.Hour))
+				rs = k.With(withNodeTimeout(c.deadline), withExpiry(hour))
 			}
 			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
@@ -221,45 +220,35 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 // A pool has refused a release. Close sends it once more, like any pending release. If the pool refuses because the
 // node owes too many replies, Close waits for a reply and tries again.
 func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
-	for name, c := range map[string]struct {
-		refusal error
-		times   []time.Duration
-	}{
-		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * ms, 200 * ms}},
-		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * ms}},
+	for refusal, want := range map[error][]time.Duration{
+		&pool.OutstandingError{Limit: 3}: {0, 100 * ms, 200 * ms},
+		errPuppet:                        {0, 0, 100 * ms},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var start time.Time
-				var times []time.Duration
-				answered := make(chan func(), 2)
-				rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-					reply, _ := puppet.Yes(req)
-					switch {
-					case req.Args[0] == "set":
-						return reply, nil
-					case req.Args[3] == "refused":
-						times = append(times, time.Since(start))
-						return nil, c.refusal
-					}
-					answered <- func() { req.To.Receive(req.Tag, *reply) }
-					return nil, nil
-				}})
-				for _, name := range []string{"first", "second", "refused"} {
-					locked(t, rs.NewMutex(name, withExpiry(time.Minute)))
-					time.Sleep(ms) // they are released in this order
+		synctest.Test(t, func(t *testing.T) {
+			var start time.Time
+			var times []time.Duration
+			answers := 0
+			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				reply, _ := puppet.Yes(req)
+				switch {
+				case req.Args[0] == "set":
+					return reply, nil
+				case req.Args[3] == "refused":
+					times = append(times, time.Since(start))
+					return nil, refusal
 				}
-				start = time.Now()
-				go func() {
-					for range 2 {
-						time.Sleep(100 * ms)
-						(<-answered)()
-					}
-				}()
-				ctx := limited(t, 210*ms)
-				require.ErrorContains(t, rs.With(withNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
-				assert.Equal(t, c.times, times)
-			})
+				answers++
+				time.AfterFunc(time.Duration(answers)*100*ms, func() { req.To.Receive(req.Tag, *reply) })
+				return nil, nil
+			}})
+			for _, name := range []string{"first", "second", "refused"} {
+				locked(t, rs.NewMutex(name, withExpiry(minute)))
+				time.Sleep(ms) // they are released in this order
+			}
+			start = time.Now()
+			err := rs.With(withNodeTimeout(ms)).Close(limited(t, 210*ms))
+			require.ErrorContains(t, err, `the release of 1 lock ("refused")`)
+			assert.Equal(t, want, times)
 		})
 	}
 }
@@ -270,10 +259,10 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 	for _, option := range []redsync.Option{forever, withShared} {
 		play(t, func(f field) {
 			wall := clocktest.StepWall(f.T)
-			other := f.another(withLockDelay(time.Hour))
+			other := f.another(withLockDelay(hour))
 			all := []*redsync.Mutex{locked(f, other.NewMutex("lock", option)), locked(f, other.NewMultiMutex(both))}
 			synctest.Wait()
-			wall.Step(time.Minute)
+			wall.Step(minute)
 			shut(f, other)
 			for _, m := range all {
 				isOver(f, m, redsync.ErrLockAlreadyExpired)
@@ -299,7 +288,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			adopted: "a", end: "; keys that are left go in 6.7s at the latest", // the value of another process
 		},
 		`1 lock ("a") after failed attempts: node #2`: {
-			tried: "a", end: "; keys that were left have expired", limit: time.Hour,
+			tried: "a", end: "; keys that were left have expired", limit: hour,
 		},
 	} {
 		kitMetAs(t, text, func(k kit) {
@@ -314,7 +303,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			for _, name := range c.adopted {
 				failsWith(k, k.NewMutex(string(name), withValue("value")).Unlock, redsync.ErrNoQuorum)
 			}
-			err := k.Close(limited(k, cmp.Or(c.limit, time.Second)))
+			err := k.Close(limited(k, cmp.Or(c.limit, sec)))
 			require.ErrorIs(k, err, redsync.ErrNoQuorum)
 			require.ErrorContains(k, err, "the release of "+text)
 			assert.Len(k, joinedNodes(err), 3)
@@ -327,7 +316,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 // The program closes its go-redis clients, and perhaps does not know of Close.
 
 // closedWithin is how soon after that everything on the clients has ended.
-const closedWithin = 2 * time.Second
+const closedWithin = 2 * sec
 
 const clientClosed = "the client was closed"
 
@@ -342,9 +331,9 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			rs := on(clients)
 			var held []*redsync.Mutex
 			for i, options := range []opts{
-				nil, {withWatchdog}, {withFencing}, {withExpiry(time.Hour)}, {withPermits(2)},
-				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {withLockDelay(time.Minute)},
-				{withMinHold(time.Minute)}, {withExpiry(50 * ms), withWatchdog},
+				nil, {withWatchdog}, {withFencing}, {withExpiry(hour)}, {withPermits(2)},
+				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {withLockDelay(minute)},
+				{withMinHold(minute)}, {withExpiry(50 * ms), withWatchdog},
 			} {
 				held = append(held, locked(t, rs.NewMutex(string(rune('a'+i)), options...)))
 			}
@@ -355,7 +344,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			for _, options := range []opts{nil, {withFair}, {withRetryDelay(time.Hour)}} {
+			for _, options := range []opts{nil, {withFair}, {withRetryDelay(hour)}} {
 				for range 3 {
 					call(rs.NewMutex("d", append(options, forever)...).Lock)
 				}
@@ -364,7 +353,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			call(func() error { return rs.Do(endless, "do", work) })
 			call(func() error { return rs.Lead(endless, "lead", work) })
 			call(func() error { return rs.Lead(endless, "d", work) })
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			start := time.Now()
 			closeClients(t, clients...)
 			for i, m := range held {
@@ -405,7 +394,7 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		m := locked(f, on(clients).NewMutex("lock", withWatchdog))
 		closeClients(f.T, clients[:2]...)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		alive(f, m)
 		f.confirms(m.Extend())
 		closeClients(f.T, clients[2])
@@ -426,7 +415,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 	play(t, func(f field) {
 		client := f.nodes[0].Client()
 		rs := redsync.New(pool.New(struct{ redis.UniversalClient }{client}))
-		m := locked(f, rs.NewMutex("lock", withWatchdog, withExpiry(3*time.Second)))
+		m := locked(f, rs.NewMutex("lock", withWatchdog, withExpiry(3*sec)))
 		closeClients(f.T, client)
 		<-m.Lost()
 		require.ErrorContains(f, m.Err(), clientClosed)
@@ -440,16 +429,14 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode opts) {
 		for _, after := range []time.Duration{ms, 1050 * ms} {
-			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
-				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
+			for _, silent := range [][]int{allNodes, {3, 4}} { // with two the locks are held
+				r := &redsynctest.Recorder{}
+				rs := k.nodes.Process().With(append(mode, forever, withObserver(r))...)
 				k.freeze(silent...)
-				m := func(name string) *redsync.Mutex {
-					return rs.NewMutex(name, slices.Concat(mode, opts{forever, withObserver(r)})...)
-				}
 				var wg sync.WaitGroup
-				wg.Go(func() { _ = m("a").TryLock() })
-				wg.Go(func() { _ = m("b").Lock() })
-				wg.Go(func() { _ = m("c").Do(k.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) })
+				wg.Go(func() { _ = rs.NewMutex("a").TryLock() })
+				wg.Go(func() { _ = rs.NewMutex("b").Lock() })
+				wg.Go(func() { _ = rs.Do(k.Context(), "c", func(ctx context.Context) error { <-ctx.Done(); return nil }) })
 				time.Sleep(after)
 				start := time.Now()
 				shut(k, rs)
@@ -459,7 +446,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}
 				k.thaw(silent...)
-				time.Sleep(10 * time.Second)
+				time.Sleep(10 * sec)
 				k.nothingLeft()
 			}
 		}

@@ -32,7 +32,7 @@ func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Red
 	}
 	rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), minute)
 		defer cancel()
 		assert.NoError(t, rs.Close(ctx))
 	})
@@ -55,14 +55,14 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	rs, clients := clusterProcess(t, servers)
-	held := locked(t, rs.NewMutex("moves", withExpiry(2*time.Minute)))
+	held := locked(t, rs.NewMutex("moves", withExpiry(2*minute)))
 	from, to := ownerOf(t, clients[0], servers, "moves")
 	source, target := servers[from], servers[to]
 	slot := realredis.Must(t, source, "cluster", "keyslot", "moves")
 	realredis.Must(t, target, "cluster", "setslot", slot, "importing", realredis.Must(t, source, "cluster", "myid"))
 	realredis.Must(t, source, "cluster", "setslot", slot, "migrating", realredis.Must(t, target, "cluster", "myid"))
 
-	waiter := rs.NewMutex("moves", withExpiry(2*time.Minute))
+	waiter := rs.NewMutex("moves", withExpiry(2*minute))
 	waited := make(chan error)
 	confirmed(t, held.Extend)
 	go func() { waited <- waiter.Lock() }()
@@ -70,14 +70,14 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	confirmed(t, held.Unlock)
 	start := time.Now()
 	require.NoError(t, <-waited)
-	assert.Less(t, time.Since(start), 40*time.Second, "the waiter did not wait for a node deadline")
+	assert.Less(t, time.Since(start), 40*sec, "the waiter did not wait for a node deadline")
 	confirmed(t, waiter.Unlock)
 	for i := range 5 {
-		m := rs.NewMutex(fmt.Sprint("{moves}", i), withExpiry(2*time.Minute))
+		m := rs.NewMutex(fmt.Sprint("{moves}", i), withExpiry(2*minute))
 		start := time.Now()
 		locked(t, m)
 		confirmed(t, m.Unlock)
-		assert.Less(t, time.Since(start), 40*time.Second, "a node deadline")
+		assert.Less(t, time.Since(start), 40*sec, "a node deadline")
 	}
 	for _, s := range servers {
 		assert.Zero(t, realredis.Must(t, s, "dbsize"))

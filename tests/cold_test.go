@@ -55,7 +55,7 @@ func plainly(trip time.Duration) place { return place{trip, trip} }
 func withTLS(trip time.Duration) place { return place{2 * trip, trip} }
 
 // rested is how long connections are not used before a call, so that they are closed.
-const rested = 40 * time.Second
+const rested = 40 * sec
 
 // farCalls are calls that begin with closed connections. m is free; held is a lock with an expiry of a minute or more.
 var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
@@ -82,12 +82,12 @@ func TestCallsToFarNodes(t *testing.T) {
 		at     place
 		expiry time.Duration
 	}{
-		{"500 ms", plainly(500 * ms), 8 * time.Second},
-		{"400 ms with TLS", withTLS(400 * ms), 8 * time.Second},
-		{"250 ms", plainly(250 * ms), 8 * time.Second},
-		{"250 ms, expiry 2 s", plainly(250 * ms), 2 * time.Second},
-		{"200 ms, TLS, expiry 2 s", withTLS(200 * ms), 2 * time.Second},
-		{"a dial of 3 s", place{3 * time.Second, 50 * ms}, 8 * time.Second},
+		{"500 ms", plainly(500 * ms), 8 * sec},
+		{"400 ms with TLS", withTLS(400 * ms), 8 * sec},
+		{"250 ms", plainly(250 * ms), 8 * sec},
+		{"250 ms, expiry 2 s", plainly(250 * ms), 2 * sec},
+		{"200 ms, TLS, expiry 2 s", withTLS(200 * ms), 2 * sec},
+		{"a dial of 3 s", place{3 * sec, 50 * ms}, 8 * sec},
 	} {
 		for call, do := range sorted(farCalls) {
 			for _, kind := range lockKinds {
@@ -96,7 +96,7 @@ func TestCallsToFarNodes(t *testing.T) {
 				}
 				playAs(t, fmt.Sprint(c.name, "/", call, "/", kind.column), func(f field) {
 					rs := f.from(c.at, c.at, c.at)
-					held := locked(f, kind.lock(rs.With(redsync.WithPrefix("held:")), withExpiry(3*time.Minute)))
+					held := locked(f, kind.lock(rs.With(redsync.WithPrefix("held:")), withExpiry(3*minute)))
 					f.confirms(held.Valid()) // at once
 					time.Sleep(rested)
 					synctest.Wait()
@@ -132,22 +132,22 @@ func TestTryLockWaitsForAFarNodeThatDecides(t *testing.T) {
 
 // What a call waits for is what its error says, and how long it waits.
 func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
-	dead := place{dial: time.Hour}
+	dead := place{dial: hour}
 	for want, c := range map[string]struct {
 		at            place
 		expiry, limit time.Duration // limit is that of the context
 		took          time.Duration
 	}{
-		"no answer to the dial within 4s":     {dead, guard, time.Hour, 4 * time.Second},
-		"no answer to the dial within 1s":     {place{time.Hour, 1}, guard, time.Hour, time.Second}, // the client's own timeout
-		"no answer to the greeting within 1s": {place{}, guard, time.Hour, time.Second},
-		"no answer to the dial yet":           {dead, guard, time.Second, time.Second},
-		"no answer to the dial within 3ms":    {dead, 6 * ms, time.Hour, 3 * ms},
+		"no answer to the dial within 4s":     {dead, guard, hour, 4 * sec},
+		"no answer to the dial within 1s":     {place{hour, 1}, guard, hour, sec}, // the client's own timeout
+		"no answer to the greeting within 1s": {place{}, guard, hour, sec},
+		"no answer to the dial yet":           {dead, guard, sec, sec},
+		"no answer to the dial within 3ms":    {dead, 6 * ms, hour, 3 * ms},
 	} {
 		playAs(t, want, func(f field) {
 			client := c.at.client(f.nodes[0])
 			if c.at.answer == 1 {
-				client.Options().DialTimeout = time.Second
+				client.Options().DialTimeout = sec
 			}
 			rs := on([]*redis.Client{client}).With(withExpiry(c.expiry))
 			f.closes(rs)
@@ -158,7 +158,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 			err := rs.NewMutex("lock").TryLockContext(limited(f, c.limit))
 			took(f, start, c.took)
 			require.ErrorContains(f, err, named(0)+want)
-			cut := c.limit == time.Second
+			cut := c.limit == sec
 			assert.Equal(f, cut, errors.Is(err, context.DeadlineExceeded))
 			assert.Equal(f, !cut, errors.Is(err, redsync.ErrNoQuorum))
 		})
@@ -168,7 +168,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 // Nobody waits for a node whose connection is being opened once the others decide, and the first caller waits for its
 // identity as ever.
 func TestNodeThatIsBeingConnectedDelaysNobody(t *testing.T) {
-	for _, far := range []place{withTLS(250 * ms), {dial: time.Hour}} {
+	for _, far := range []place{withTLS(250 * ms), {dial: hour}} {
 		play(t, func(f field) {
 			near := place{}
 			rs := f.from(near, near, far, near, far)

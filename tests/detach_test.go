@@ -39,7 +39,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			shut(f, f.Redsync)
 			given := other.NewMutex("lock", withValue(want.Value), withWatchdog)
 			f.confirms(given.Extend())
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			alive(f, given)
 			f.keysOn(5)
 			assert.True(f, open(lost))
@@ -55,8 +55,8 @@ func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 		time.Sleep(999 * ms)
 		k.detaches(m)
 		got, _ := only[observe.Detached](k.T, r)
-		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
-		time.Sleep(7 * time.Second)
+		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: sec, Left: validity - sec}, got)
+		time.Sleep(7 * sec)
 		k.nothingLeft()
 		obtained(k, m)
 		k.unlocks(m)
@@ -109,10 +109,10 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 		extends             bool
 		delay, limit, waits time.Duration // limit is that of the context
 	}{
-		"an acquire":                       {false, 200 * ms, time.Hour, 200 * ms},
-		"an extension that heals":          {true, 200 * ms, time.Hour, 200 * ms},
-		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * ms},
-		"no longer than its context":       {false, 2 * time.Second, 100 * ms, 100 * ms},
+		"an acquire":                       {false, 200 * ms, hour, 200 * ms},
+		"an extension that heals":          {true, 200 * ms, hour, 200 * ms},
+		"no longer than the node deadline": {false, 2 * sec, hour, 400 * ms},
+		"no longer than its context":       {false, 2 * sec, 100 * ms, 100 * ms},
 	} {
 		playMetAs(t, name, func(f field) {
 			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
@@ -150,7 +150,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	for shown, left := range map[bool]int{true: 1, false: 0} {
 		observingKit(t, func(k kit, r *redsynctest.Recorder) {
-			m := k.NewMutex("lock", withExpiry(time.Second), withNodeTimeout(400*ms))
+			m := k.NewMutex("lock", withExpiry(sec), withNodeTimeout(400*ms))
 			k.freeze(4) // as a whole: a single connection that is slow would be replaced
 			time.AfterFunc(1200*ms, func() { k.thaw(4) })
 			locked(k, m)

@@ -83,13 +83,14 @@ func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on
 	}
 }
 
+// A later Lock has no watchdog: Do has not changed the settings of m.
 func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do doing) {
 		m := k.NewMutex("lock")
 		require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 			assert.Same(k, m, redsync.FromContext(ctx))
 			assert.Equal(k, 5, k.keys("lock"))
-			return lasts(time.Minute)(ctx)
+			return lasts(minute)(ctx)
 		}))
 		isOver(k, m, redsync.ErrNotHeld)
 		time.Sleep(ms)
@@ -97,7 +98,7 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 
 		locked(k, m)
 		time.Sleep(validity)
-		require.ErrorIs(k, m.Err(), redsync.ErrLockAlreadyExpired, "a later Lock has no watchdog: Do has not changed the settings of m")
+		isOver(k, m, redsync.ErrLockAlreadyExpired)
 	})
 }
 
@@ -184,7 +185,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 					inside++
 					assert.Equal(k, 1, inside)
 					for range 20 {
-						time.Sleep(time.Second)
+						time.Sleep(sec)
 						_, err := m.Detach(ctx)
 						assert.ErrorContains(k, err, "Do unlocks it")
 					}
@@ -196,7 +197,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Equal(k, 5, count)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		k.nothingLeft()
 	})
 }
@@ -217,10 +218,10 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 			go func() {
 				defer close(ended)
 				err := m.Do(k.Context(), func(context.Context) error {
-					time.Sleep(time.Second)
+					time.Sleep(sec)
 					end(k, m)
 					<-begun
-					return lasts(time.Minute)(k.Context())
+					return lasts(minute)(k.Context())
 				})
 				assert.ErrorIs(k, err, want)
 				assert.ErrorContains(k, err, `do "lock"`)
@@ -233,9 +234,9 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				assert.Equal(k, 5, k.keys("lock"))
 				_, err := m.Detach(ctx)
 				require.ErrorContains(k, err, "Do unlocks it")
-				return lasts(time.Minute)(ctx)
+				return lasts(minute)(ctx)
 			}))
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			k.nothingLeft()
 		})
 	}
@@ -265,13 +266,13 @@ func TestDoAdopts(t *testing.T) {
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 				assert.Equal(k, s.Value, peek.Value(m))
 				_, err := m.Detach(ctx)
 				require.ErrorContains(k, err, "Do unlocks it")
-				return lasts(time.Minute)(ctx)
+				return lasts(minute)(ctx)
 			}))
 			time.Sleep(ms)
 			k.nothingLeft()
@@ -311,7 +312,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 			assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
 			k.thaw(majority...)
 			if !anothers {
-				require.NoError(k, do(m, k.Context(), lasts(time.Minute)))
+				require.NoError(k, do(m, k.Context(), lasts(minute)))
 			}
 		})
 	}
@@ -338,7 +339,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 				require.ErrorIs(f, err, want)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				assert.Zero(f, m.Until())
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				f.keysOn(keys)
 			})
 		}
@@ -346,14 +347,14 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 }
 
 // Once an Extend has adopted the lock, the hold belongs to no Do: TryDo finds the lock taken, and does not end that
-// hold.
+// hold, which has no watchdog.
 func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", withSequencer(f.given()))
 		f.confirms(m.Extend())
 		require.ErrorIs(f, f.notRun(m.TryDo(f.Context(), never)), errOthers)
-		require.NoError(f, m.Err(), "the hold that Extend adopted goes on")
+		alive(f, m)
 		time.Sleep(validity)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired, "the hold that Extend adopted has no watchdog, so it expires")
+		isOver(f, m, redsync.ErrLockAlreadyExpired)
 	})
 }

@@ -87,7 +87,7 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 			wg.Go(func() {
 				defer func() { assert.Equal(k, c.panic, recover()) }()
 				_ = k.Do(k.Context(), "lock", func(context.Context) error {
-					time.Sleep(10 * time.Second)
+					time.Sleep(10 * sec)
 					c.end()
 					return nil
 				})
@@ -101,7 +101,7 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 // Several Dos inside each other lose two locks. Each loss is said once, by the innermost call, and the others pass it on.
 func TestEachLossOfNestedDosIsSaidOnce(t *testing.T) {
 	kitMet(t, func(k kit) {
-		o := withMaxHold(10 * time.Second)
+		o := withMaxHold(10 * sec)
 		err := k.Do(k.Context(), "a", func(ctx context.Context) error {
 			return k.Do(ctx, "b", func(ctx context.Context) error {
 				return k.Do(ctx, "a", func(ctx context.Context) error {

@@ -83,11 +83,11 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 			return process(f.pick(0, 0, 1, 1), options...).NewMutex("lock").TryLock()
 		}
 		require.ErrorIs(f, locks(), redsync.ErrDuplicateNode)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		err := locks(pool.WithoutIdentity())
 		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
 		require.ErrorIs(f, err, redsync.ErrFailed, "the second connection to the same server refuses")
-		err = locks(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute))
+		err = locks(pool.WithoutIdentity(), pool.WithRestartGuard(minute))
 		require.ErrorContains(f, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
@@ -115,10 +115,10 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
 		f.kill(1)
-		time.Sleep(time.Minute) // the connection to the wrong server has ended
+		time.Sleep(minute) // the connection to the wrong server has ended
 		require.NotErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		obtained(f, m)
 	})
 }
@@ -140,7 +140,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
 					f.confirms(m.Unlock())
-					time.Sleep(time.Second)
+					time.Sleep(sec)
 				}
 			}
 		}
@@ -148,7 +148,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		assert.Empty(f, log.above())
 		moving.to.Store(f.nodes[0])
 		f.nodes[4].Kill()
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		works()
 		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
 		assert.Equal(f, want, log.above())
@@ -156,7 +156,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		f.nodes[4].Restart(true)
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		works()
 		want["INFO redsync: the two nodes are different servers again"] = 1
 		assert.Equal(f, want, log.above())
@@ -171,11 +171,11 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, withNodeTimeout(time.Second))...))
+			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, withNodeTimeout(sec))...))
 			f.confirms(m.Extend()) // the server and node 1 are a quorum
 			f.nodes[1].Freeze()
 			until := m.Until()
-			ctx := limited(f, time.Second)
+			ctx := limited(f, sec)
 			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
 			assert.Equal(f, until, m.Until())
 			f.nodes[1].Thaw()
@@ -249,7 +249,7 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 					}
 					s.grants = true
 					obtained(t, s.NewMutex("another")) // two servers are a quorum
-					time.Sleep(time.Minute)            // releases are repeated where no answer has come
+					time.Sleep(minute)                 // releases are repeated where no answer has come
 					shut(t, s.Redsync)
 				})
 			}

@@ -43,7 +43,7 @@ var errorModes = map[string]opts{
 
 // mutex makes the Mutex under test. Its expiry is shorter than the time after which a pool gives up a connection.
 func (s *errorCase) mutex() {
-	options := slices.Concat(opts{withExpiry(4 * time.Second), withTries(2)},
+	options := slices.Concat(opts{withExpiry(4 * sec), withTries(2)},
 		errorModes[s.mode], s.more)
 	if s.mode == "several names" {
 		s.m = s.NewMultiMutex([]string{"lock", "other"}, options...)
@@ -71,7 +71,7 @@ func (s *errorCase) empty(nodes ...int) {
 // rival deletes all keys of these nodes, and takes the lock for another process, rs.
 func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 	s.empty(nodes...)
-	options := opts{withExpiry(time.Minute)}
+	options := opts{withExpiry(minute)}
 	if s.mode == "permits" {
 		options = append(options, onePermit)
 	}
@@ -100,9 +100,9 @@ var errorOperations = map[string]func(s *errorCase) error{
 		return nil
 	},
 	"Lead": func(s *errorCase) error {
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
+		ctx, cancel := context.WithTimeout(s.ctx, 5*sec) // it campaigns until then
 		defer cancel()
-		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{withExpiry(4 * time.Second)},
+		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{withExpiry(4 * sec)},
 			errorModes[s.mode], s.more)...)
 	},
 	"AdoptingDo": func(s *errorCase) error { return s.m.Do(s.ctx, s.inside) },
@@ -226,7 +226,7 @@ var errorTable = map[string]errorRow{
 	},
 	"the answers come too late": {
 		// Nodes answer on a second connection, so the pools give up the first one, and Extend fails before Until.
-		given: func(s *errorCase) { s.slow(4 * time.Second) },
+		given: func(s *errorCase) { s.slow(4 * sec) },
 		want: `Lock TryLock Do TryDo Valid Unlock: ErrNoQuorum RedisError
 			Lead: ErrNoQuorum Deadline RedisError
 			Extend AdoptingDo: ErrNoQuorum ErrExtendFailed RedisError
@@ -236,7 +236,7 @@ var errorTable = map[string]errorRow{
 	"the process pauses until the validity is over": {
 		before: func(s *errorCase) { s.more = opts{withTries(1)} },
 		given: func(s *errorCase) {
-			pause := func() { time.Sleep(4 * time.Second) }
+			pause := func() { time.Sleep(4 * sec) }
 			s.hook.Store(&pause)
 		},
 		want: `Lock TryLock Do TryDo: ErrNoQuorum
@@ -260,7 +260,7 @@ var errorTable = map[string]errorRow{
 	},
 	"the context ends while another client has the lock": {
 		before: func(s *errorCase) { s.more = opts{forever} },
-		given:  func(s *errorCase) { s.rival(s.another(), allNodes...); time.AfterFunc(time.Second, s.cancel) },
+		given:  func(s *errorCase) { s.rival(s.another(), allNodes...); time.AfterFunc(sec, s.cancel) },
 		want: `Lock Do Lead: ErrFailed ErrTaken Canceled
 			TryLock TryDo: -: it does not wait
 			Extend Valid Unlock AdoptingDo: -: it does not wait for another client
@@ -307,7 +307,7 @@ var errorTable = map[string]errorRow{
 			Open Ping: -: it asks for no lock`,
 	},
 	"expired": {
-		given: func(*errorCase) { time.Sleep(4 * time.Second) },
+		given: func(*errorCase) { time.Sleep(4 * sec) },
 		want: `Lock TryLock: -: it has no lock to lose
 			Do TryDo Lead: -: its watchdog extends the lock
 			Extend Valid Unlock AdoptingDo: Expired

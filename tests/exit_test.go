@@ -58,7 +58,7 @@ var exits = map[string]func(e exiting) error{
 		began := make(chan struct{})
 		go func() {
 			_ = e.Do(e.ctx, "x", func(ctx context.Context) error {
-				return e.Do(ctx, "x", func(context.Context) error { close(began); time.Sleep(time.Minute); return nil })
+				return e.Do(ctx, "x", func(context.Context) error { close(began); time.Sleep(minute); return nil })
 			})
 		}()
 		<-began
@@ -99,7 +99,7 @@ func TestExitLeavesNothing(t *testing.T) {
 					assert.Contains(f, key, ":fence")
 				}
 			}
-			time.Sleep(time.Hour)
+			time.Sleep(hour)
 		})
 	}
 }

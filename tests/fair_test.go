@@ -34,7 +34,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 			}
 			f.unlock(m)
 			assert.Equal(f, ascending(8), f.inOrder(calls, ms))
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			f.nobodyWaits()
 		})
 	}
@@ -43,7 +43,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 	for count, wins := range map[int]bool{2: true, 3: false} {
 		playMetAs(t, fmt.Sprint(count), func(f field) {
-			ticket := f.stranger(time.Second, false, ascending(count)...)
+			ticket := f.stranger(sec, false, ascending(count)...)
 			time.Sleep(ms)
 			m := f.NewMutex("lock", withFair)
 			if err := m.TryLock(); wins {
@@ -67,7 +67,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 
 func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	play(t, func(f field) {
-		f.stranger(time.Minute, false, allNodes...)
+		f.stranger(minute, false, allNodes...)
 		f.unlock(locked(f, f.NewMutex("lock")))
 	})
 }

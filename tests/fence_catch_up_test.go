@@ -25,7 +25,7 @@ func (f field) registers(of ...string) {
 	for i, n := range strings.Fields(strings.Join(of, " ")) {
 		if n != "-" {
 			require.NoError(f, f.nodes[i].Set(fenceKey, n))
-			f.nodes[i].SetTTL(fenceKey, time.Hour)
+			f.nodes[i].SetTTL(fenceKey, hour)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (f field) raising(times int, nodes ...int) {
 		f.nodes[i].On("evalsha", times, embedded.Fault{Then: func([]string) {
 			next += 10
 			_ = f.nodes[i].Set(fenceKey, fmt.Sprint(next))
-			f.nodes[i].SetTTL(fenceKey, time.Hour)
+			f.nodes[i].SetTTL(fenceKey, hour)
 		}})
 	}
 }

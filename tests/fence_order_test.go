@@ -76,7 +76,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 
 func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	called := c.next()
-	err := m.LockContext(limited(c, 5*time.Second))
+	err := m.LockContext(limited(c, 5*sec))
 	returned, token := c.next(), m.Fence()
 	if err != nil {
 		assert.Zero(c, token)
@@ -161,7 +161,7 @@ func contends(f field, seed uint64, turns int) int {
 	var contenders, faults sync.WaitGroup
 	for i := range uint64(4) {
 		rs := f.another()
-		ahead := []time.Duration{0, 0, time.Hour, time.Duration(plan.IntN(1_000_000)) * time.Minute}[i]
+		ahead := []time.Duration{0, 0, hour, time.Duration(plan.IntN(1_000_000)) * minute}[i]
 		for j := range uint64(2) {
 			contenders.Go(func() { c.contender(rs, ahead, turns, random(10*i+j+1)) })
 		}
@@ -175,12 +175,12 @@ func contends(f field, seed uint64, turns int) int {
 	contenders.Wait()
 	cancel()
 	faults.Wait()
-	time.Sleep(5 * time.Second) // releases are repeated until the keys have run out
+	time.Sleep(5 * sec) // releases are repeated until the keys have run out
 	require.Empty(f, history.Check(c.history(), history.Rules{}))
 	assert.Positive(f, c.together, "the faults have let two holders in at once, as the test intends")
 	f.keysOn(0)
 	for _, n := range f.nodes {
-		assert.InDelta(f, 24*time.Hour, n.TTL("{lock}:fence"), float64(10*time.Minute))
+		assert.InDelta(f, 24*hour, n.TTL("{lock}:fence"), float64(10*minute))
 	}
 	f.nobodyWaits()
 	return len(c.locks)

@@ -37,7 +37,7 @@ func fencedLock(rs *redsync.Redsync, kind string) *redsync.Mutex {
 
 // isClock checks that a token is a reading of the clock.
 func (f field) isClock(token uint64) {
-	require.LessOrEqual(f, token, uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
+	require.LessOrEqual(f, token, uint64(time.Now().Add(sec).UnixMicro())) //nolint:gosec // after 1970
 }
 
 // locksThrice locks in a process, which it closes, three times after a hold with the token last. It returns the last
@@ -124,7 +124,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 				token := m.Fence()
 				assert.Equal(f, numbers.Replace(followed), fmt.Sprint(token-1))
 				f.unlock(m)
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				next, err := locks()
 				require.NoError(f, err)
 				assert.Greater(f, next.Fence(), token, "the order goes on")
@@ -137,7 +137,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 // A day ahead is what a client can write.
 func TestFenceRegisterWithinADayIsFollowed(t *testing.T) {
 	play(t, func(f field) {
-		edge := ahead(24 * time.Hour)
+		edge := ahead(24 * hour)
 		f.registers(edge, edge, edge)
 		m := obtained(f, f.fenced(hearsAll).NewMutex("lock"))
 		assert.Equal(f, edge, fmt.Sprint(m.Fence()-1))

@@ -61,11 +61,10 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 // The Unlock of a hold that is over raises the registers, too, and takes nothing from the next holder.
 func TestFenceUnlockTooLate(t *testing.T) {
 	play(t, func(f field) {
-		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
-		locked(f, m)
+		m := locked(f, f.fenced().NewMutex("lock"))
 		first := m.Fence()
-		time.Sleep(9 * time.Second)
-		obtained(f, other)
+		time.Sleep(9 * sec)
+		other := obtained(f, f.fenced().NewMutex("lock"))
 		second := other.Fence()
 		assert.Greater(f, second, first)
 		assert.Equal(f, first, m.Fence(), "Fence returns the token even after the expiry")
@@ -82,10 +81,10 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 		assert.Zero(f, m.Fence(), "idle")
 		locked(f, m)
 		token := m.Fence()
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		f.confirms(m.Extend())
 		assert.Equal(f, token, m.Fence(), "extended")
-		time.Sleep(time.Hour)
+		time.Sleep(hour)
 		assert.Equal(f, token, m.Fence(), "expired")
 		f.occupy("lock")
 		isTaken(f, m.TryLock())
@@ -109,16 +108,16 @@ func TestFenceOfThoseWithout(t *testing.T) {
 		f.unlock(adopted)
 		f.allAt(token)
 
-		time.Sleep(time.Hour)
-		for _, option := range []redsync.Option{withTries(1), withFair} {
-			plain := locked(f, f.another().NewMutex("lock", option))
-			synctest.Wait() // all nodes have it
+		time.Sleep(hour)
+		for _, option := range []redsync.Option{forever, withFair} {
+			plain := f.theirs("lock", option)
 			assert.Zero(f, plain.Fence())
+			synctest.Wait() // all nodes have it
 			isTaken(f, fenced.TryLock())
 			synctest.Wait() // all nodes have refused it
 			f.unlock(plain)
 			assert.Equal(f, fmt.Sprint(token), fenceOf(f, 1))
-			assert.Equal(f, 23*time.Hour, f.nodes[1].TTL(fenceKey), "locks without fencing do not touch the register")
+			assert.Equal(f, 23*hour, f.nodes[1].TTL(fenceKey), "locks without fencing do not touch the register")
 		}
 	})
 }
@@ -141,10 +140,10 @@ func TestFenceRegisterIsKeptForADay(t *testing.T) {
 			locked(f, m)
 			f.unlock(m)
 			f.allAt(fenceOf(f, 0))
-			time.Sleep(23 * time.Hour)
+			time.Sleep(23 * hour)
 			f.have(5, fenceKey)
 		}
-		time.Sleep(time.Hour + time.Second)
+		time.Sleep(hour + sec)
 		f.have(0, fenceKey)
 	})
 }
@@ -169,23 +168,25 @@ func TestFenceKeysOfNames(t *testing.T) {
 
 func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 	for name, c := range map[string]struct {
-		options opts
-		want    time.Duration
+		option redsync.Option // besides fencing
+		want   time.Duration
 	}{
 		"plain":         {nil, quarantine},
-		"fencing":       {opts{withFencing}, fencedQuarantine},
-		"fair":          {opts{withFencing, withFair}, fencedQuarantine},
-		"node deadline": {opts{withFencing, withNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {opts{withFencing, withExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
+		"fencing":       {forever, fencedQuarantine},
+		"fair":          {withFair, fencedQuarantine},
+		"node deadline": {withNodeTimeout(sec), quarantine + 13*sec},
+		"short expiry":  {withExpiry(2 * sec), quarantine + 10*sec + 300*ms},
 	} {
 		kitAs(t, name, func(k kit) {
-			m := k.process(guards[true]...).NewMutex("lock", c.options...)
+			m := k.process(guards[true]...).NewMutex("lock")
+			if c.option != nil {
+				m = k.process(guards[true]...).NewMutex("lock", withFencing, c.option)
+			}
 			require.ErrorContains(k, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
 			time.Sleep(c.want - time.Nanosecond)
 			require.ErrorIs(k, m.TryLock(), redsync.ErrNoQuorum)
 			time.Sleep(time.Nanosecond)
-			obtained(k, m)
-			k.unlock(m)
+			k.unlock(obtained(k, m))
 		})
 	}
 }
@@ -194,7 +195,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 // the guard, the order of the tokens depends on the clocks.
 func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 	for guarded, options := range guards {
-		for _, skew := range []time.Duration{0, 10 * time.Second} {
+		for _, skew := range []time.Duration{0, 10 * sec} {
 			playAs(t, fmt.Sprint(guarded, skew), func(f field) {
 				a, b := f.veteran(options...), f.veteran(options...)
 				if skew > 0 {
@@ -208,8 +209,8 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 				f.freeze(3, 4) // only nodes that have forgotten the token answer
 				start := time.Now()
 				other := locked(f, b.NewMutex("lock", withFencing, forever, withRetryDelay(50*ms)))
-				assert.Equal(f, guarded, time.Since(start) > guard+10*time.Second)
-				assert.Equal(f, guarded, time.Since(start) >= time.Second)
+				assert.Equal(f, guarded, time.Since(start) > guard+10*sec)
+				assert.Equal(f, guarded, time.Since(start) >= sec)
 				assert.Equal(f, guarded || skew == 0, other.Fence() > token)
 				f.thaw(3, 4)
 			})

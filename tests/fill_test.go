@@ -57,7 +57,7 @@ func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.bare(f.Redsync)
 		f.lose(0)
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		assert.Equal(f, 4, f.on(m, "lock"), "node 0 had granted the lock, and nothing sets the key there again")
 	})
 }
@@ -79,7 +79,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 			time.Sleep(ms)
 			sent(2*i + 2)
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		sent(12)
 		for i := range 2 {
 			f.confirms(m.Extend())
@@ -92,7 +92,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		for range 2 {
 			f.confirms(m.Extend())
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		sent(0) // all nodes have confirmed
 		f.unlocks(m)
 	})
@@ -105,10 +105,10 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		ttl    time.Duration
 	}{
 		"plain":         {forever, guard},
-		"lock delay":    {withLockDelay(3 * time.Second), guard + 3*time.Second},
+		"lock delay":    {withLockDelay(3 * sec), guard + 3*sec},
 		"minimal hold":  {withMinHold(minHold), withDrift},
 		"fencing":       {withFencing, guard},
-		"without limit": {withMaxHold(time.Hour), guard},
+		"without limit": {withMaxHold(hour), guard},
 	} {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
@@ -138,7 +138,7 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 				assert.Equal(f, want[:20], got[:min(20, len(got))])
 			}
 			f.unlock(m)
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * sec)
 			f.have(0, kind.keys...)
 		})
 	}
@@ -149,7 +149,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 	for weight, option := range map[int]redsync.Option{1: forever, 2: withFair} {
 		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
-				f.puts(slot, "rival", time.Hour, 3, 4)
+				f.puts(slot, "rival", hour, 3, 4)
 			}
 			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
@@ -160,7 +160,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 					break
 				}
 				f.unlock(m)
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 			}
 			assert.Equal(f, []int{weight, weight, weight, 0, 0}, f.holdsOn(m.Value(), 2*weight))
 			for slot := range weight {
@@ -242,8 +242,8 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		time.Sleep(minHold / 2)
 		f.thaw(3)
 		f.restsOn("lock", withDrift-minHold/2, 0, 1, 2, 4)
-		time.Sleep(2 * time.Second)
-		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
+		time.Sleep(2 * sec)
+		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*sec, "the release follows the fill")
 		time.Sleep(withDrift)
 		f.keysOn(0)
 	})
@@ -275,7 +275,7 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 			}
 			if name == "frozen" {
 				f.freeze(3, 4)
-				time.AfterFunc(time.Second, func() { f.thaw(3, 4) })
+				time.AfterFunc(sec, func() { f.thaw(3, 4) })
 			}
 			time.Sleep(25 * ms) // the fill is under way
 			f.unlocks(m)
@@ -330,7 +330,7 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 				f.unlocks(m)
 
 				m = f.bare(rs, options...)
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				require.Equal(t, 5, f.on(m, "lock"))
 				f.refuse(0)
 				extends(m, counts)
@@ -346,13 +346,13 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 // fill.
 func TestExtensionsCountOldFills(t *testing.T) {
 	for name, bad := range map[string]func(f field, nodes ...int){"down": field.kill, "frozen": field.freeze} {
-		for _, after := range []time.Duration{1200 * ms, 3 * time.Second, 5 * time.Second} {
+		for _, after := range []time.Duration{1200 * ms, 3 * sec, 5 * sec} {
 			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				m := f.bare(f.Redsync, withWatchdog)
 				time.Sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)
-				time.Sleep(20 * time.Second)
+				time.Sleep(20 * sec)
 				f.confirms(m.Valid())
 				f.unlock(m)
 			})

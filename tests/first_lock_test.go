@@ -29,7 +29,7 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 			assert.Equal(k, start.Add(validity).UnixNano(), m.Until().UnixNano())
 			start = time.Now()
 			obtained(k, k.NewMutex("other"))
-			obtained(k, k.With(withExpiry(time.Minute)).NewMutex("third")) // a copy from With knows the nodes, too
+			obtained(k, k.With(withExpiry(minute)).NewMutex("third")) // a copy from With knows the nodes, too
 			took(k, start, 0)
 		})
 	}
@@ -40,7 +40,7 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 	for name, c := range map[string]struct{ timeout, want time.Duration }{
 		"shorter than the node deadline": {100 * ms, 50 * ms},
 		"hardly longer":                  {500 * ms, 250 * ms},
-		"long enough":                    {time.Second, 400 * ms},
+		"long enough":                    {sec, 400 * ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			k.freeze(4)

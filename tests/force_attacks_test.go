@@ -18,9 +18,9 @@ func TestARestartIsNoForce(t *testing.T) {
 	for _, nodes := range [][]int{majority, allNodes} {
 		play(t, func(f field) {
 			m := f.theirs("lock", heals()...)
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			f.reboot(true, nodes...)
-			time.Sleep(20 * time.Second)
+			time.Sleep(20 * sec)
 			alive(f, m)
 		})
 	}
@@ -38,7 +38,7 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 			ctx, start := limited(f, at), time.Now()
 			_ = a.NewMutex("lock").ForceUnlock(ctx, h)
 			assert.LessOrEqual(f, time.Since(start), at+ms)
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			if at > 0 {
 				isOver(f, m, redsync.ErrForced)
 				f.keysOn(0)
@@ -54,7 +54,7 @@ func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 		m := f.theirs("lock", withOwner("w"), withWatchdog)
 		operator := f.NewMutex("lock")
 		_ = operator.ForceUnlock(f.Context(), f.inspected(operator).Nodes[0].Holders[0])
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		v, _ := f.nodes[0].Get("lock")
 		assert.NotEqual(f, "another's", v)
 		alive(f, m)
@@ -74,7 +74,7 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 				f.nodes[0].Publish(channelOf(h), message)
 			}
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		alive(f, m)
 		f.forces(f.NewMutex("lock"))
 		time.Sleep(100 * ms)
@@ -96,7 +96,7 @@ func TestCloseWhileTheHolderAsks(t *testing.T) {
 			f.thaw(majority...)
 			start := time.Now()
 			shut(f, rs)
-			assert.Less(f, time.Since(start), time.Second)
+			assert.Less(f, time.Since(start), sec)
 			f.keysOn(0)
 		})
 	}

@@ -42,7 +42,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 			playAs(t, kind.column, func(f field) {
 				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				waits := f.begins(kind.rival(f.another(), patient()...))
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * sec)
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
 				f.releases(operator, h)
@@ -69,14 +69,14 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 		held, within time.Duration // held is for how long by then
 		down         []int         // nodes
 	}{
-		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * time.Second, 2 * trip, nil},
-		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {opts{owner, withExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
-		"owner with a minimal hold":             {append(heals(), withMinHold(8*time.Second)), 5 * time.Second, 2 * trip, nil},
-		"owner with a lock delay":               {append(heals(), withLockDelay(5*time.Second)), 5 * time.Second, 2 * trip, nil},
-		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, time.Second, nil},
-		"watchdog without an owner":             {opts{withWatchdog}, 5 * time.Second, guard/3 + 2*trip, nil},
-		"neither":                               {nil, time.Second, guard, nil},
+		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * sec, 2 * trip, nil},
+		"owner that heals, with two nodes down": {heals(), 5 * sec, 2 * trip, []int{1, 3}},
+		"owner without a watchdog":              {opts{owner, withExpiry(minute)}, 5 * sec, 2 * trip, nil},
+		"owner with a minimal hold":             {append(heals(), withMinHold(8*sec)), 5 * sec, 2 * trip, nil},
+		"owner with a lock delay":               {append(heals(), withLockDelay(5*sec)), 5 * sec, 2 * trip, nil},
+		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, sec, nil},
+		"watchdog without an owner":             {opts{withWatchdog}, 5 * sec, guard/3 + 2*trip, nil},
+		"neither":                               {nil, sec, guard, nil},
 	} {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
@@ -96,7 +96,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			assert.Equal(f, strings.HasPrefix(name, "owner"), errors.Is(err, redsync.ErrForced), "%v", err)
 			_, told := only[observe.Lost](f.T, r)
 			assert.Equal(f, err, told)
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * sec)
 			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
 			failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 		})
@@ -109,7 +109,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 		play(t, func(f field) {
 			rs := f.another(withOwner("w"))
 			work := func(ctx context.Context) error {
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * sec)
 				f.forces(f.NewMutex("a"))
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -128,8 +128,8 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 func TestAHoldThatLastsAsksOnce(t *testing.T) {
 	playMet(t, func(f field) {
 		rs := f.another(withOwner("w"))
-		long := locked(f, rs.NewMutex("long", withExpiry(time.Minute)))
-		time.Sleep(2 * time.Second)
+		long := locked(f, rs.NewMutex("long", withExpiry(minute)))
+		time.Sleep(2 * sec)
 		before, connections := f.traffic(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
 		time.Sleep(900 * ms)
@@ -171,18 +171,18 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 // their data, so it does not speak of a force.
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
-		m := f.theirs("a", withOwner("w"), withExpiry(time.Minute))
-		time.Sleep(2 * time.Second)
+		m := f.theirs("a", withOwner("w"), withExpiry(minute))
+		time.Sleep(2 * sec)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
 		f.forces(f.NewMutex("a"))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		alive(f, m)
 		for _, n := range f.nodes[:3] {
 			n.Disconnect()
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		isOver(f, m, redsync.ErrLockLost)
 		require.NotErrorIs(f, m.Err(), redsync.ErrForced)
 	})
@@ -231,7 +231,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 			for i := range 3 {
 				all = append(all, f.theirs("a", option, withOwner(fmt.Sprint("w", i)), withWatchdog))
 			}
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			operator := f.NewMutex("a", option)
 			for _, h := range f.inspected(operator).Holders {
 				if h.Owner == "w1" {
@@ -241,7 +241,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 			time.Sleep(10 * ms) // the nodes answer the last question in some order
 			isOver(f, all[1], redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
-			time.Sleep(20 * time.Second)
+			time.Sleep(20 * sec)
 			f.unlock(all[0])
 			f.unlock(all[2])
 		})
@@ -265,7 +265,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 		f.freeze(majority...)
 		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNoQuorum)
 		f.thaw(majority...)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
 	})
 }
@@ -278,7 +278,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
-				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(withExpiry(6 * time.Second))
+				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(withExpiry(6 * sec))
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
@@ -294,7 +294,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				}
 				operator := f.NewMutex("lock")
 				h := f.holderOf(operator)
-				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
+				time.Sleep(time.Until(start.Add(2*sec + offset))) // the watchdog extends
 				f.releases(operator, h)
 				time.Sleep(100 * ms)
 				for _, m := range all {
@@ -320,13 +320,13 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 		h := f.holderOf(operator)
 		f.releases(operator, h)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * sec)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
 		alive(f, m)
 		f.releases(operator, again)
 		next := f.theirs("a", withWatchdog)
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * sec)
 		isOver(f, m, redsync.ErrLockLost)
 		alive(f, next)
 		f.unlock(next)
@@ -338,7 +338,7 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
-			m := f.theirs("a", append(heals(), withExpiry(2*time.Second))...)
+			m := f.theirs("a", append(heals(), withExpiry(2*sec))...)
 			time.Sleep(held)
 			f.forces(f.NewMutex("a"))
 			time.Sleep(1100*ms - held)
@@ -357,8 +357,8 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
-		m := locked(f, rs.NewMutex("a", withOwner("w"), withExpiry(time.Minute)))
-		time.Sleep(2 * time.Second)
+		m := locked(f, rs.NewMutex("a", withOwner("w"), withExpiry(minute)))
+		time.Sleep(2 * sec)
 		f.forces(far.NewMutex("a"))
 		time.Sleep(200 * ms)
 		isOver(f, m, redsync.ErrForced)

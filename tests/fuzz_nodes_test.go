@@ -27,7 +27,7 @@ func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *reds
 			_ = a.Close(context.Background())
 			_ = b.Close(context.Background())
 			nodes.Close()
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 		}()
 		f(t, nodes, a, b)
 	})
@@ -71,7 +71,7 @@ func FuzzName(f *testing.F) {
 			options = append(options, withFair)
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := locked(t, a.NewMutex(other, withExpiry(time.Hour), withFencing))
+			beside := locked(t, a.NewMutex(other, withExpiry(hour), withFencing))
 			time.Sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
@@ -89,7 +89,7 @@ func FuzzName(f *testing.F) {
 			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			confirmed(t, first.Extend)
 			confirmed(t, first.Valid)
 			require.Equal(t, before, contents(nodes[0], name))
@@ -103,7 +103,7 @@ func FuzzName(f *testing.F) {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
 			}
 			confirmed(t, second.Unlock)
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			want := maps.Clone(before)
 			if fences {
 				want[script.FenceKey(name)], _ = nodes[0].Get(script.FenceKey(name))
@@ -119,7 +119,7 @@ func FuzzName(f *testing.F) {
 // validity ends before each key does, by the drift and the lock delay. It never lasts longer than the expiry or the
 // longest hold.
 func FuzzOptions(f *testing.F) {
-	const s = int(time.Second)
+	const s = int(sec)
 	f.Add(8*s, 0.01, 0.05, 0, 0, 0, 1, 1, 0, 0)
 	f.Add(s/1000*3, 0.01, 1.0, 0, 1, 1, 0, 2, 999, 0xffff)
 	f.Add(100*365*24*3600*s, 0.0, 1.0, 0, 0, 0, math.MaxInt, 3, -999, 0x1f)
@@ -146,7 +146,7 @@ func FuzzOptions(f *testing.F) {
 				require.NotErrorIs(t, err, redsync.ErrFailed)
 				require.Regexp(t, `With[A-Z]\w+\(.*\) is out of range: |too few nodes answered in time: `, err.Error())
 				require.Zero(t, m.Remaining())
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				require.Zero(t, nodes.Keys("lock"))
 				return
 			}
@@ -174,7 +174,7 @@ func FuzzOptions(f *testing.F) {
 			held := m.Remaining() > 0
 			ok, err := m.Unlock()
 			require.Equal(t, held, ok, "%v", err)
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			if held || delay <= 0 {
 				require.Zero(t, nodes.Keys("lock"))
 			}

@@ -73,11 +73,11 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 	play(t, func(f field) {
 		constant := repeating(rand.Text())
 		for _, n := range f.nodes[2:] {
-			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
+			n.On("set", 1, embedded.Fault{Delay: 17 * sec})
 		}
 		a := f.NewMutex("lock", constant)
 		require.Error(f, a.TryLock())
-		time.Sleep(16 * time.Second)
+		time.Sleep(16 * sec)
 		require.ErrorContains(f, a.TryLock(), "returned before")
 	})
 }

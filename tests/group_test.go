@@ -18,7 +18,7 @@ import (
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		m := f.held(append(mode, withExpiry(time.Minute))...)
+		m := f.held(append(mode, withExpiry(minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
 		for range 10 {
@@ -28,7 +28,7 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 		}
 		time.Sleep(100 * ms)
 		before := f.commands("evalsha")
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22, "ten Redsyncs together send no more than one would: an attempt and its release every half second")
 		start := time.Now()
 		f.unlock(m)
@@ -96,7 +96,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		ahead := uint64(time.Now().Add(hour).UnixMicro())
 		peek.KnowsToken(a, "lock", ahead)
 		m := locked(f, b.NewMutex("lock", withFencing))
 		assert.Equal(f, ahead+1, m.Fence())
@@ -111,5 +111,5 @@ func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		runtime.GC()
 		return keeper.Value() == nil
-	}, time.Minute, 10*ms)
+	}, minute, 10*ms)
 }

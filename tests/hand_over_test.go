@@ -33,7 +33,7 @@ func TestHandOver(t *testing.T) {
 		f.isIdle(giver)
 		f.keysOn(5)
 
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.confirms(m.Extend())
 		assert.Equal(f, validity, time.Until(m.Until()))
 		f.unlocks(m.Mutex)
@@ -69,8 +69,8 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 // The next release lets them in.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 	for expiry, limit := range map[time.Duration]time.Duration{
-		8 * time.Second: 20 * ms,
-		100 * ms:        10 * ms,
+		8 * sec:  20 * ms,
+		100 * ms: 10 * ms,
 	} {
 		playMetAs(t, fmt.Sprint(expiry), func(f field) {
 			other := f.another()
@@ -107,7 +107,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 			assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
 			cancel()
 			wg.Wait()
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			f.nobodyWaits()
 			f.keysOn(0)
 		})
@@ -123,8 +123,8 @@ func TestNoHandOver(t *testing.T) {
 	}{
 		"WithFair":                          {withFair, withFair, 0},
 		"WithFair of the receiver":          {forever, withFair, 0},
-		"WithMaxHold":                       {withMaxHold(time.Hour), forever, 0},
-		"WithMaxHold of the receiver":       {forever, withMaxHold(time.Hour), 0},
+		"WithMaxHold":                       {withMaxHold(hour), forever, 0},
+		"WithMaxHold of the receiver":       {forever, withMaxHold(hour), 0},
 		"WithValue":                         {withValue("v"), forever, 0},
 		"WithValue of the receiver":         {forever, withValue("v"), 0},
 		"WithSequencer":                     {withSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), forever, 0},
@@ -135,13 +135,13 @@ func TestNoHandOver(t *testing.T) {
 		"WithGenValueFunc of the receiver":  {forever, value, 0},
 		"WithHandOver(false)":               {redsync.WithHandOver(false), forever, 0},
 		"WithHandOver(false), receiver":     {forever, redsync.WithHandOver(false), 0},
-		"another expiry":                    {forever, withExpiry(9 * time.Second), 0},
-		"another lock delay":                {forever, withLockDelay(time.Second), 0},
+		"another expiry":                    {forever, withExpiry(9 * sec), 0},
+		"another lock delay":                {forever, withLockDelay(sec), 0},
 		"another drift":                     {forever, redsync.WithDriftFactor(0.02), 0},
 		"another owner":                     {withOwner("a"), withOwner("b"), 0},
 		"20 ms after the acquire":           {forever, forever, 20 * ms},
 		"a tenth of the expiry after":       {short, short, 10 * ms},
-		"much later, although it extended ": {withWatchdog, forever, 10 * time.Second},
+		"much later, although it extended ": {withWatchdog, forever, 10 * sec},
 		"handed over within 20 ms":          {forever, forever, 19 * ms},
 		"handed over within a tenth":        {short, short, 9 * ms},
 	} {

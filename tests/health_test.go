@@ -51,7 +51,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		after    time.Duration // until the fault shows
 	}{
 		"connection" /* lost, or refused */ : {field.kill, field.restart, 0},
-		"no reply for 5s":                    {field.freeze, field.thaw, 5 * time.Second}, // until its connection is given up
+		"no reply for 5s":                    {field.freeze, field.thaw, 5 * sec}, // until its connection is given up
 	} {
 		t.Run(cause, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
@@ -73,12 +73,12 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(f, up)
 				c.up(f, 2)
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				use()
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
+				assert.GreaterOrEqual(f, up[0].Down, 2*sec)
 				assert.Equal(f, observe.NodeUp{Node: 2, Address: "127.0.0.1:7003", Down: up[0].Down}, up[0])
 			})
 		})
@@ -98,12 +98,12 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 	} {
 		t.Run(refusal, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
-				held := locked(f, f.NewMutex("held", withExpiry(time.Hour)))
+				held := locked(f, f.NewMutex("held", withExpiry(hour)))
 				synctest.Wait()
 				f.uses()
 				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
 				sent := f.traffic()
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * sec)
 				f.hasSent(sent, "nothing is sent to find out")
 				for range 20 {
 					f.uses()
@@ -117,13 +117,13 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 				require.Len(f, down, 1, "%v", down)
 				require.Empty(f, up)
 				f.nodes[2].Heal()
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				f.uses()
 				f.uses()
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
+				assert.GreaterOrEqual(f, up[0].Down, 2*sec)
 			})
 		})
 	}
@@ -212,7 +212,7 @@ func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 		require.Len(f, down, 1)
 		f.restart(4)
 		for range 3 {
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			second.uses()
 		}
 		_, up := toldOfNodes(a)

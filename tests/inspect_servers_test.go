@@ -45,9 +45,9 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	t.Parallel()
 	alone, all := inspectACL(t)
 	servers := realredis.Start(t, 5)
-	holding := closed(t, realProcess(servers))
+	holding, permit := closed(t, realProcess(servers)), withPermits(2)
 	holder := locked(t, holding.NewMutex("lock", withFencing, withOwner("worker-7@host"), withWatchdog))
-	locked(t, holding.NewMutex("lock", withPermits(2), withWatchdog))
+	locked(t, holding.NewMutex("lock", permit, withWatchdog))
 	ctx, cancel := context.WithCancel(t.Context())
 	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", forever), make(chan error, 1)
 	go func() { waited <- waiter.LockContext(ctx) }()
@@ -68,6 +68,15 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		}
 		return objects
 	}
+	tells := func(s redsync.Status, err error, register uint64, denied bool) {
+		require.NoError(t, err)
+		require.Len(t, s.Holders, 1)
+		assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
+		assert.Equal(t, register, s.Register)
+		for _, n := range s.Nodes {
+			assert.Equal(t, denied, n.Denied)
+		}
+	}
 
 	rs := as(all)
 	var s redsync.Status
@@ -76,14 +85,8 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		s, err = inspects(t, rs.NewMutex("lock"))
 		return err != nil || len(s.Waiters) == 1
 	}, soon, 10*ms)
-	require.NoError(t, err)
-	require.Len(t, s.Holders, 1)
-	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
-	assert.Equal(t, holder.Fence(), s.Register)
-	for _, n := range s.Nodes {
-		assert.False(t, n.Denied)
-	}
-	s, err = inspects(t, rs.NewMutex("lock", withPermits(2)))
+	tells(s, err, holder.Fence(), false)
+	s, err = inspects(t, rs.NewMutex("lock", permit))
 	require.NoError(t, err)
 	assert.Len(t, s.Holders, 1)
 	_, err = inspects(t, rs.NewMultiMutex([]string{"lock", "lock2"}))
@@ -92,16 +95,10 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 
 	rs = as(alone)
 	s, err = inspects(t, rs.NewMutex("lock"))
-	require.NoError(t, err)
-	require.Len(t, s.Holders, 1)
-	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
-	assert.Zero(t, s.Register)
+	tells(s, err, 0, true)
 	assert.Empty(t, s.Waiters)
-	for _, n := range s.Nodes {
-		assert.True(t, n.Denied)
-	}
 	assert.Contains(t, inLog(), "{lock}:queue")
-	_, err = inspects(t, rs.NewMutex("lock", withPermits(2)), allNodes...)
+	_, err = inspects(t, rs.NewMutex("lock", permit), allNodes...)
 	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 
 	for _, rule := range alone {

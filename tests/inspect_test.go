@@ -40,15 +40,15 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 			assert.Equal(f, redsync.StateFree, s.State)
 			assert.Empty(f, s.Holders)
 
-			m := locked(f, kind.lock(f.Redsync, withExpiry(10*time.Second)))
+			m := locked(f, kind.lock(f.Redsync, withExpiry(10*sec)))
 			synctest.Wait()
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			for _, from := range []*redsync.Mutex{operator, m} {
 				s = f.inspected(from)
 				assert.Equal(f, redsync.StateHeld, s.State)
 				require.Len(f, s.Holders, 1)
 				h := s.Holders[0]
-				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*ms))
+				assert.InDelta(f, 9*sec, h.TTL, float64(10*ms))
 				assert.Equal(f, kind.shared, h.Shared)
 				assert.Equal(f, names, h.Names)
 				assert.Equal(f, "redsync", h.Library)
@@ -108,9 +108,9 @@ func TestInspectSaysWhoWaits(t *testing.T) {
 			busy := f.another(forever, withWatchdog)
 			var all []*call
 			for i, rs := range []*redsync.Redsync{busy, busy, f.another(forever)} {
-				all = append(all, f.begins(kind.lock(rs, withExpiry(time.Duration(4+i)*time.Second))))
+				all = append(all, f.begins(kind.lock(rs, withExpiry(time.Duration(4+i)*sec))))
 			}
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			s := f.inspected(kind.lock(f.Redsync))
 			require.Len(f, s.Waiters, 2, "%v", s)
 			for _, w := range s.Waiters {
@@ -150,13 +150,13 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 			for i, n := range f.nodes {
 				require.NoError(f, n.Set("a", value))
 				if i < 4 {
-					n.SetTTL("a", time.Duration(10+i)*time.Second)
+					n.SetTTL("a", time.Duration(10+i)*sec)
 				}
 			}
 			for _, option := range []redsync.Option{forever, withShared} {
 				h := f.holderOf(f.NewMutex("a", option))
 				assert.Equal(f, library, h.Library, "%q", value)
-				assert.Equal(f, 12*time.Second, h.TTL, "the third longest of five")
+				assert.Equal(f, 12*sec, h.TTL, "the third longest of five")
 				assert.Empty(f, h.Owner)
 				assert.False(f, h.Shared)
 			}
@@ -180,7 +180,7 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 					n.Kill()
 				default:
 					require.NoError(f, n.Set("a", string(v)))
-					n.SetTTL("a", time.Minute)
+					n.SetTTL("a", minute)
 				}
 			}
 			time.Sleep(ms)
@@ -280,8 +280,8 @@ func TestStatusInJSON(t *testing.T) {
 // A node that has restarted without its keys has not said that nobody holds. Once its guard is over, it has.
 func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
-		m := locked(f, rs.NewMutex("a", withExpiry(10*time.Second)))
+		rs := f.veteran(pool.WithRestartGuard(10 * sec))
+		m := locked(f, rs.NewMutex("a", withExpiry(10*sec)))
 		f.reboot(true, 0, 1, 2)
 		time.Sleep(300 * ms)
 		require.Positive(f, m.Remaining())
@@ -290,7 +290,7 @@ func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		require.Error(f, s.Nodes[0].Err)
 		require.NoError(f, s.Nodes[3].Err)
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * sec)
 		assert.Equal(f, redsync.StateFree, f.inspected(rs.NewMutex("a")).State)
 	})
 }

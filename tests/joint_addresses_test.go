@@ -45,11 +45,11 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 			}
 			s.kill(0)
 			moving.to.Store(s.nodes[3])
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			s.freeze(2)
 			for range 3 {
 				require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 			}
 			s.thaw(2)
 		})
@@ -63,10 +63,10 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
 		s.freeze(5)
 		var patient sync.WaitGroup
-		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", withExpiry(10*time.Hour)))) })
+		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", withExpiry(10*hour)))) })
 		time.Sleep(ms)
 		start := time.Now()
-		m := obtained(s, rs.NewMutex("lock", withExpiry(2*time.Second)))
+		m := obtained(s, rs.NewMutex("lock", withExpiry(2*sec)))
 		took(s, start, 100*ms)
 		s.unlock(m)
 		patient.Wait()
@@ -96,14 +96,14 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 // at only one of them.
 func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		r := &redsynctest.Recorder{}
 		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(withObserver(r), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
 		s.reboot(true, 0)
 		for i := range 20 {
 			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 		}
 		down, up := toldOfNodes(r)
 		nodes := map[int]int{}
@@ -125,9 +125,9 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 func TestJointNewNodesThatRestart(t *testing.T) {
 	for _, name := range []string{"without", "with", "wrong"} {
 		changing(t, 6, func(s change) {
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			more := map[string][]pool.Option{
-				"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * time.Second))},
+				"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * sec))},
 			}[name]
 			s.heldByOne(s.alone(s.with(guards[true], 3, 4, 5)).NewMutex("lock"), 3, 5)
 			err := s.joint(s.with(guards[true], 0, 1, 2), s.with(append(more, guards[true]...), 3, 4, 5)).NewMutex("lock").TryLock()
@@ -146,11 +146,11 @@ func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
 		m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
 		s.taken(later, "lock", "a process of the later set")
 		s.unlock(m)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		s.freeze(0)
 		require.ErrorIs(s, m.TryLock(), redsync.ErrNoQuorum)
 		s.thaw(0)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
 		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
 	})

@@ -33,14 +33,14 @@ func changing(t *testing.T, n int, f func(c change)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
 		f(change{field{user{T: t}, nodes}, clientsOf(nodes)})
-		time.Sleep(20 * time.Second) // by now each key of a lock has been released or has expired
+		time.Sleep(20 * sec) // by now each key of a lock has been released or has expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
 				assert.Contains(t, key, ":fence", "node %d", i)
 			}
 		}
 		nodes.Close()
-		time.Sleep(time.Minute) // goroutines that end by themselves have ended
+		time.Sleep(minute) // goroutines that end by themselves have ended
 	})
 }
 
@@ -78,7 +78,7 @@ func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
 	isTaken(c, rs.NewMutex(name).TryLock())
-	time.Sleep(time.Second) // the release of the failed attempt has arrived
+	time.Sleep(sec) // the release of the failed attempt has arrived
 }
 
 // digits returns the digits of a text.
@@ -114,7 +114,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 					m := rs.NewMutex("lock", withWatchdog, withTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
-						time.Sleep(20 * time.Second)
+						time.Sleep(20 * sec)
 						alive(s, m) // the watchdog extends
 						s.unlock(m)
 					} else {
@@ -169,7 +169,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
 							s.confirms(operation())
 						}
-						time.Sleep(time.Second)
+						time.Sleep(sec)
 						for i, n := range sent() {
 							assert.Equal(s, 6, n-before[i], "node %d", i)
 						}
@@ -198,7 +198,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
 		s.unlock(other.NewMutex("lock", withValue(value))) // a process that has just started releases it
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		obtained(s, other.NewMutex("lock"))
 		s.thaw(1, 3)
@@ -217,10 +217,10 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		s.reboot(false, 2)
 		for range 2 { // each finds the lost connection to one address
 			locked(s, rs.NewMutex("meet too"))
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * sec)
 		}
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		s.keysOn(4) // each server is a node of its own
 		s.unlock(m)
 	})
@@ -236,14 +236,14 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 		}
 		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		s.keysOn(3)
 		for _, n := range s.nodes {
 			assert.True(s, n.DB(other).Exists("lock"))
 		}
 		s.taken(latter, "lock", "a process of after")
 		s.unlock(m)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		for _, n := range s.nodes {
 			assert.False(s, n.DB(other).Exists("lock"))
 		}
@@ -265,7 +265,7 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					}
 					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
 					w := s.calls(all[pair[1]], patient(mode...)...)
-					time.Sleep(3 * time.Second)
+					time.Sleep(3 * sec)
 					s.unlock(m)
 					s.within(w, 10*ms) // the retry delay is an hour
 					s.unlock(w.Mutex)
@@ -303,7 +303,7 @@ func TestJointRestartGuard(t *testing.T) {
 		for _, twoAddresses := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, two addresses %v", name, twoAddresses), func(t *testing.T) {
 				changing(t, 3, func(s change) {
-					time.Sleep(time.Minute) // the nodes have run for a while
+					time.Sleep(minute) // the nodes have run for a while
 					var before, after []pool.Pool
 					for i, c := range s.clients {
 						other := c
@@ -319,7 +319,7 @@ func TestJointRestartGuard(t *testing.T) {
 						time.Sleep(100 * ms)
 					}
 					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
-					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(time.Minute)).TryLock(), "which pool #")
+					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(minute)).TryLock(), "which pool #")
 				})
 			})
 		}
@@ -354,7 +354,7 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 }
 
 func TestOpenJoint(t *testing.T) {
-	ctx := limited(t, time.Second)
+	ctx := limited(t, sec)
 	opens := func(before, after string, options ...redsync.Option) error { // ports
 		_, err := redsync.OpenJoint(ctx, strings.Fields(before), strings.Fields(after), options...)
 		return err

@@ -63,7 +63,7 @@ func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 			named := deniedBy(f.T, err)
 			assert.GreaterOrEqual(f, len(named), 3)
 			assert.Subset(f, c.deny, named)
-			assert.Less(f, time.Since(start), 3*time.Second)
+			assert.Less(f, time.Since(start), 3*sec)
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
 		f.kill(2, 3)
 		rs := f.process()
 		f.closes(rs)
-		time.AfterFunc(10*time.Second, func() { f.restart(2, 3) })
+		time.AfterFunc(10*sec, func() { f.restart(2, 3) })
 		start := time.Now()
 		require.ErrorIs(f, rs.Lead(f.Context(), "lock", func(context.Context) error { return errWork }, mode...), errWork)
 		assert.InDelta(f, 11.5, time.Since(start).Seconds(), 1.5)
@@ -96,15 +96,15 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		start := time.Now()
 		f.denies(denials[0], 0, 1, 2)
 		assert.Equal(f, []int{0, 1, 2}, deniedBy(f.T, <-campaigned))
-		assert.Less(f, time.Since(start), time.Second)
+		assert.Less(f, time.Since(start), sec)
 		err := <-led
 		assert.Equal(f, []int{0, 1, 2}, deniedBy(f.T, err))
 		require.NotErrorIs(f, err, errWork)
-		assert.Less(f, time.Since(start), guard+time.Second)
+		assert.Less(f, time.Since(start), guard+sec)
 		for _, n := range f.nodes {
 			n.Heal()
 		}
@@ -119,7 +119,7 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	servers := realredis.Start(t, 3)
 	leads := func(rules []string, options ...redsync.Option) error {
 		empties(t, servers)
-		ctx := limited(t, time.Minute)
+		ctx := limited(t, minute)
 		err := make(chan error, 2)
 		for range 2 {
 			rs := processAs(t, servers, rules)
@@ -130,25 +130,20 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	fenced := append(slices.Clone(plainACL), "~{lock}:fence", "+time")
 	require.NoError(t, leads(append(slices.Clone(smallestACL), "~{lock}:fence")))
 	require.NoError(t, leads(fenced), "without the queues")
-	for name, err := range map[string]error{
-		"a fair queue": leads(fenced, withFair),
-		"the register": leads(smallestACL),
-		"the commands": leads([]string{"~lock", "+get"}),
-	} {
-		assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2, name)
-	}
-
-	var pools []pool.Pool
+	var clients []*redis.Client
 	for _, s := range servers {
 		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "nobody", Password: "wrong"})
 		t.Cleanup(func() { _ = client.Close() })
-		pools = append(pools, pool.New(client))
+		clients = append(clients, client)
 	}
-	stranger := redsync.New(pools...)
-	t.Cleanup(func() { _ = stranger.Close(context.Background()) })
-	err := stranger.Lead(t.Context(), "lock", nothing)
-	assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2)
-	require.ErrorContains(t, err, "WRONGPASS")
+	stranger := on(clients).Lead(t.Context(), "lock", nothing)
+	require.ErrorContains(t, stranger, "WRONGPASS")
+	for name, err := range map[string]error{
+		"a fair queue": leads(fenced, withFair), "the register": leads(smallestACL),
+		"the commands": leads([]string{"~lock", "+get"}), "the password": stranger,
+	} {
+		assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2, name)
+	}
 }
 
 // A Lock ends by its tries or its context. It goes on while nodes deny it the lock, and gets it when they allow it.
@@ -159,12 +154,12 @@ func TestALockGoesOnWhileNodesDenyIt(t *testing.T) {
 			n.On("set", 1<<20, embedded.Fault{Err: denials[0]})
 		}
 		w := f.calls(f.Redsync, forever)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		require.False(f, w.isDone())
 		for _, n := range f.nodes {
 			n.Heal()
 		}
-		f.within(w, time.Second)
+		f.within(w, sec)
 		f.unlock(w.Mutex)
 	})
 }

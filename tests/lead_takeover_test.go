@@ -14,7 +14,7 @@ import (
 // has died, too.
 const (
 	takeOver = 100 * ms
-	headDied = time.Second
+	headDied = sec
 )
 
 // TestTakeOver shows the bounds of docs/leaders.md. A process that is cut off plays one that has died. The leader dies, or
@@ -23,7 +23,7 @@ func TestTakeOver(t *testing.T) {
 	for _, c := range []struct {
 		die   int // how many candidates die, in the order of the queue; the leader is the first
 		delay time.Duration
-	}{{1, 0}, {2, 0}, {1, 3 * time.Second}, {2, 3 * time.Second}, {3, 0}} {
+	}{{1, 0}, {2, 0}, {1, 3 * sec}, {2, 3 * sec}, {3, 0}} {
 		if testing.Short() && c.die != 1 {
 			continue
 		}
@@ -31,7 +31,7 @@ func TestTakeOver(t *testing.T) {
 			options := append(opts{withLockDelay(c.delay)}, mode...)
 			all := []*candidate{e.runs(e.newProcess(), options...)}
 			for range c.die + 1 {
-				time.Sleep(time.Second) // they stand in the queue in this order
+				time.Sleep(sec) // they stand in the queue in this order
 				all = append(all, e.runs(e.newProcess(), options...))
 			}
 			time.Sleep(rand.N(guard)) // somewhere between two extensions

@@ -47,7 +47,11 @@ type candidate struct {
 }
 
 // newProcess returns another process, which has met the nodes.
-func (e *election) newProcess() *redsync.Redsync { return e.another() }
+func (e *election) newProcess() *redsync.Redsync {
+	rs := e.nodes.Process()
+	user{e.T, rs}.meet()
+	return rs
+}
 
 // runs starts a candidate. Its function leads until its context ends, or until it resigns.
 func (e *election) runs(rs *redsync.Redsync, options ...redsync.Option) *candidate {
@@ -117,7 +121,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 	for _, want := range []error{nil, errWork} {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-				time.Sleep(time.Minute) // many expiries
+				time.Sleep(minute) // many expiries
 				alive(k, ctx)
 				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
@@ -126,7 +130,8 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 				assert.Greater(k, m.Remaining(), validity/2)
 				return want
 			})
-			assert.Equal(k, want, err)
+			require.ErrorIs(k, err, want)
+			assert.Equal(k, want == nil, err == nil)
 			time.Sleep(ms)
 			k.nothingLeft()
 		})
@@ -181,9 +186,10 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
+		time.Sleep(ms)
 		third := e.runs(e.newProcess(), patient(mode...)...)
 		e.leads(first, 1)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		e.leads(first, 1)
 		start := time.Now()
 		first.resign <- struct{}{}
@@ -240,7 +246,7 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 				}
 				m := redsync.FromContext(ctx)
 				fence := m.Fence()
-				time.Sleep(time.Minute)
+				time.Sleep(minute)
 				assert.ErrorIs(e, context.Cause(ctx), redsync.ErrLockLost)
 				assert.Equal(e, fence, m.Fence(), "the Mutex in the context still has the token of its own term")
 				return nil
@@ -249,10 +255,10 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 		synctest.Wait()
 		e.nodes.CutOff(stubborn)
 		second := e.runs(e.newProcess())
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * sec)
 		e.leads(second, 1)
 		e.nodes.Reconnect(stubborn)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.Equal(e, 1, runs)
 		second.resign <- struct{}{}
 		require.ErrorIs(e, <-done, errWork)
@@ -293,7 +299,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
 		rs, terms, sent := f.another(), 0, f.traffic()
-		err := rs.Lead(limited(f, 10*time.Second), "lock", func(ctx context.Context) error {
+		err := rs.Lead(limited(f, 10*sec), "lock", func(ctx context.Context) error {
 			terms++
 			<-ctx.Done()
 			return nil
@@ -311,9 +317,9 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 		fail, mend func(k kit, nodes ...int)
 		within     time.Duration // a candidate must lead again by then
 	}{
-		"down": {kit.down, kit.up, 2 * time.Second},
+		"down": {kit.down, kit.up, 2 * sec},
 		// Thawed nodes may execute an old attempt, whose keys stay for the expiry.
-		"frozen": {kit.freeze, kit.thaw, guard + time.Second},
+		"frozen": {kit.freeze, kit.thaw, guard + sec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode opts) {
@@ -321,7 +327,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(all[0], 1)
 				c.fail(e.kit, allNodes...)
 				all = append(all, e.runs(e.nodes.Process(), mode...)) // it has met no node
-				time.Sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * time.Second)
+				time.Sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * sec)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range all {
 					assert.True(e, open(waiting.done))
@@ -340,9 +346,9 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 		var asked atomic.Int64
 		slow := e.runs(e.newProcess(), withTries(1), redsync.WithRetryDelayFunc(func(int) time.Duration {
 			asked.Add(1)
-			return 10 * time.Second
+			return 10 * sec
 		}))
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.True(e, open(slow.done), "WithTries has no effect")
 		assert.InDelta(e, 7, asked.Load(), 1)
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
