@@ -86,14 +86,14 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 		of    redsync.Sequencer
 		value string // for WithValue
 	}{
-		`WithSequencer: the sequencer is of the lock "lock", not of "other"`: {name: "other", of: s},
-		"WithSequencer: the sequencer has no value":                          {name: "lock", of: redsync.Sequencer{Name: "lock", Token: 7}},
-		`of the lock "", not of "lock"`:                                      {name: "lock", of: redsync.Sequencer{Value: "secret"}},
-		"WithValue excludes WithSequencer":                                   {name: "lock", of: s, value: "secret"},
-		"is reserved":                                                        {name: "{lock}:fence", of: redsync.Sequencer{Name: "{lock}:fence", Value: "v"}},
-		`do not make up the name "a, a"`:                                     {name: twice.Name, of: twice},
-		`do not make up the name "b, a"`:                                     {name: disorder.Name, of: disorder},
-		`do not make up the name "lock"`:                                     {name: "lock", of: changed},
+		`WithSequencer: the sequencer is of the lock "lock", not of "other"`: {"other", s, ""},
+		"WithSequencer: the sequencer has no value":                          {"lock", redsync.Sequencer{Name: "lock", Token: 7}, ""},
+		`of the lock "", not of "lock"`:                                      {"lock", redsync.Sequencer{Value: "secret"}, ""},
+		"WithValue excludes WithSequencer":                                   {"lock", s, "secret"},
+		"is reserved":                                                        {fenceKey, redsync.Sequencer{Name: fenceKey, Value: "v"}, ""},
+		`do not make up the name "a, a"`:                                     {twice.Name, twice, ""},
+		`do not make up the name "b, a"`:                                     {disorder.Name, disorder, ""},
+		`do not make up the name "lock"`:                                     {"lock", changed, ""},
 	} {
 		playAs(t, want, func(f field) {
 			options := opts{withValue(c.value), withSequencer(c.of)}

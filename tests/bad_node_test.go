@@ -109,9 +109,9 @@ func (s *scene) every(steps ...func()) {
 
 // remote returns a process that the delays apply to.
 func (s *scene) remote() *redsync.Redsync {
-	var pools []pool.Pool
+	var clients []*redis.Client
 	for i, n := range s.nodes {
-		pools = append(pools, pool.New(n.Client(func(o *redis.Options) {
+		clients = append(clients, n.Client(func(o *redis.Options) {
 			o.Dialer = n.DialVia(func(bool) time.Duration {
 				delay := 2*ms + s.random(ms)
 				if i == bad {
@@ -119,10 +119,11 @@ func (s *scene) remote() *redsync.Redsync {
 				}
 				return delay
 			})
-		}), s.pool...))
+		}))
 	}
-	rs := redsync.New(pools...)
+	rs := on(clients, s.pool...)
 	if s.joint {
+		pools := poolsOf(clients)
 		rs = redsync.NewJoint(pools, pools[1:])
 	}
 	s.closes(rs)
@@ -252,13 +253,13 @@ func (s *scene) giveAway(rs, next *redsync.Redsync) {
 
 // callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
-	s.times("Do", func() (bool, error) { return true, s.of(rs, s.holder...).Do(s.Context(), nothing) })
+	s.measures("Do", func() { require.NoError(s, s.of(rs, s.holder...).Do(s.Context(), nothing)) })
 	time.Sleep(10 * ms)
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		m := s.holds(rs)
-		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
+		s.measures("Downgrade", func() { s.downgrades(m) })
 		reader := rs.NewMutex("lock", withShared)
-		s.times("Lock, of a second reader", func() (bool, error) { return true, reader.Lock() })
+		s.measures("Lock, of a second reader", func() { locked(s, reader) })
 		s.unlock(m)
 		s.times("Unlock, of the last reader", reader.Unlock)
 	}

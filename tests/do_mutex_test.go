@@ -61,6 +61,12 @@ var dos = map[string]doing{
 // errOthers stands for a TryDo that returns false without an error.
 var errOthers = errors.New("others have the lock")
 
+// isOfDo checks that the hold of m cannot be given away, because a Do ends it.
+func (u user) isOfDo(ctx context.Context, m *redsync.Mutex) {
+	_, err := m.Detach(ctx)
+	assert.ErrorContains(u, err, "Do unlocks it")
+}
+
 // ran checks that a TryDo has called its function, and returns its error.
 func (u user) ran(ran bool, err error) error {
 	assert.True(u, ran, "%v", err)
@@ -158,19 +164,27 @@ func TestDoThatCannotBegin(t *testing.T) {
 	assert.Panics(t, func() { _ = none.Do(t.Context(), nothing) }, "Do of a nil Mutex panics, as Lock does")
 }
 
-// Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
+// Do fails while an earlier Lock of the same Mutex holds the lock, or an Extend that adopted it, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do doing) {
-		m := locked(k, k.NewMutex("lock", withTries(2), hearsAll))
-		until := m.Until()
-		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
-			isTaken(k, err)
-			require.ErrorIs(k, err, redsync.ErrFailed)
-		}
-		alive(k, m)
-		assert.Equal(k, until, m.Until())
-		k.detaches(m) // it works: the hold is that of Lock, not of a Do
-	})
+	for _, adopts := range []bool{false, true} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			m := k.NewMutex("lock", withTries(2), hearsAll)
+			if adopts {
+				m = k.NewMutex("lock", withTries(2), hearsAll, withSequencer(k.given()))
+				k.confirms(m.Extend())
+			} else {
+				locked(k, m)
+			}
+			until := m.Until()
+			if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
+				isTaken(k, err)
+				require.ErrorIs(k, err, redsync.ErrFailed)
+			}
+			alive(k, m)
+			assert.Equal(k, until, m.Until())
+			k.detaches(m) // it works: the hold is not that of a Do
+		})
+	}
 }
 
 // The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
@@ -186,8 +200,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 					assert.Equal(k, 1, inside)
 					for range 20 {
 						time.Sleep(sec)
-						_, err := m.Detach(ctx)
-						assert.ErrorContains(k, err, "Do unlocks it")
+						k.isOfDo(ctx, m)
 					}
 					inside--
 					count++
@@ -232,8 +245,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				<-ended
 				alive(k, m)
 				assert.Equal(k, 5, k.keys("lock"))
-				_, err := m.Detach(ctx)
-				require.ErrorContains(k, err, "Do unlocks it")
+				k.isOfDo(ctx, m)
 				return lasts(minute)(ctx)
 			}))
 			time.Sleep(sec)
@@ -270,8 +282,7 @@ func TestDoAdopts(t *testing.T) {
 			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 				assert.Equal(k, s.Value, peek.Value(m))
-				_, err := m.Detach(ctx)
-				require.ErrorContains(k, err, "Do unlocks it")
+				k.isOfDo(ctx, m)
 				return lasts(minute)(ctx)
 			}))
 			time.Sleep(ms)
@@ -344,17 +355,4 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Once an Extend has adopted the lock, the hold belongs to no Do: TryDo finds the lock taken, and does not end that
-// hold, which has no watchdog.
-func TestDoAfterAnExtendThatAdopted(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", withSequencer(f.given()))
-		f.confirms(m.Extend())
-		require.ErrorIs(f, f.notRun(m.TryDo(f.Context(), never)), errOthers)
-		alive(f, m)
-		time.Sleep(validity)
-		isOver(f, m, redsync.ErrLockAlreadyExpired)
-	})
 }

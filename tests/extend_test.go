@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -116,21 +115,4 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 			confirmed(t, m.Unlock)
 		})
 	}
-}
-
-// The node executes the extension long after the release. The release is repeated, so the key goes.
-func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(withSetNXOnExtend)
-		f.lose(0)
-		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
-			time.AfterFunc(300*ms, func() { _ = f.nodes[0].Set("lock", args[3]) })
-		}})
-		f.confirms(m.Extend())
-		f.unlock(m)
-		time.Sleep(301 * ms)
-		f.keysOn(1)
-		time.Sleep(2 * sec)
-		f.keysOn(0)
-	})
 }

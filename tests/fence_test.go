@@ -133,21 +133,6 @@ func (f field) allAt(want any) {
 	f.areAt(want, want, want, want, want)
 }
 
-func TestFenceRegisterIsKeptForADay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		for range 3 {
-			locked(f, m)
-			f.unlock(m)
-			f.allAt(fenceOf(f, 0))
-			time.Sleep(23 * hour)
-			f.have(5, fenceKey)
-		}
-		time.Sleep(hour + sec)
-		f.have(0, fenceKey)
-	})
-}
-
 func TestFenceKeysOfNames(t *testing.T) {
 	for name, key := range map[string]string{
 		"lock":    "{lock}:fence",

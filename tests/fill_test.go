@@ -308,30 +308,29 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 // The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
-	for name, options := range map[string]opts{"plain": nil, "healing": {withSetNXOnExtend}} {
+	for name, option := range map[string]redsync.Option{"plain": forever, "healing": withSetNXOnExtend} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
-				counts := guarded || options != nil
-				rs := f.veteran(guards[guarded]...)
+				rs, counts := f.veteran(guards[guarded]...), guarded || name == "healing"
 				extends := func(m *redsync.Mutex, want bool) {
-					ok, err := m.Extend()
-					assert.Equal(t, want, ok, "%v", err)
-					if !want {
-						require.ErrorIs(t, err, redsync.ErrExtendFailed)
+					if want {
+						f.confirms(m.Extend())
+					} else {
+						failsWith(f, m.Extend, redsync.ErrExtendFailed)
 					}
 				}
-				m := f.bare(rs, options...)
+				m := f.bare(rs, option)
 				f.refuse(0)
 				extends(m, false) // right behind the fill
-				assert.Equal(t, 5, f.on(m, "lock"))
+				assert.Equal(f, 5, f.on(m, "lock"))
 				extends(m, counts)
 				f.nodes[0].Heal()
 				extends(m, true)
 				f.unlocks(m)
 
-				m = f.bare(rs, options...)
+				m = f.bare(rs, option)
 				time.Sleep(sec)
-				require.Equal(t, 5, f.on(m, "lock"))
+				require.Equal(f, 5, f.on(m, "lock"))
 				f.refuse(0)
 				extends(m, counts)
 				f.nodes[0].Heal()

@@ -45,69 +45,41 @@ func (u user) uses() {
 	synctest.Wait()
 }
 
-func TestNodeDownAndUpAreToldOnce(t *testing.T) {
-	for cause, c := range map[string]struct {
-		down, up func(f field, nodes ...int)
-		after    time.Duration // until the fault shows
-	}{
-		"connection" /* lost, or refused */ : {field.kill, field.restart, 0},
-		"no reply for 5s":                    {field.freeze, field.thaw, 5 * sec}, // until its connection is given up
-	} {
-		t.Run(cause, func(t *testing.T) {
-			watching(t, func(f field, r *redsynctest.Recorder) {
-				use := func() {
-					for range 20 {
-						f.uses()
-						time.Sleep(100 * ms)
-					}
-				}
-				c.down(f, 2)
-				time.Sleep(ms) // connections that were cut are known to be
-				f.uses()
-				time.Sleep(c.after)
-				use()
-				down, up := toldOfNodes(r)
-				require.Len(f, down, 1, "%v", down)
-				require.ErrorContains(f, down[0].Err, cause)
-				require.False(f, errors.As(down[0].Err, new(*redsync.RedisError)), "the event names the node")
-				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
-				require.Empty(f, up)
-				c.up(f, 2)
-				time.Sleep(sec)
-				use()
-				down, up = toldOfNodes(r)
-				require.Empty(f, down)
-				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, up[0].Down, 2*sec)
-				assert.Equal(f, observe.NodeUp{Node: 2, Address: "127.0.0.1:7003", Down: up[0].Down}, up[0])
-			})
-		})
-	}
-}
-
 // A node that refuses to write still executes the releases, which find nothing there. It is down until it takes the key
 // of a lock again.
-func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
-	for refusal, extends := range map[string]bool{ // whether the node still prolongs keys
-		"OOM command not allowed when used memory > 'maxmemory'.":                                          true,
-		"READONLY You can't write against a read only replica.":                                            false,
-		"NOREPLICAS Not enough good replicas to write.":                                                    false,
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.": false,
-		"LOADING Redis is loading the dataset in memory":                                                   false,
-		"NOPERM User locker has no permissions to run the 'set' command":                                   true,
+func TestNodeDownAndUpAreToldOnce(t *testing.T) {
+	const lost, given, oom, noperm = "connection", "no reply for 5s", "OOM command not allowed when used memory > 'maxmemory'.",
+		"NOPERM User locker has no permissions to run the 'set' command"
+	for _, cause := range []string{
+		lost,  // or refused: it was killed
+		given, // up, because it is frozen
+		oom, noperm, "READONLY You can't write against a read only replica.", "NOREPLICAS Not enough good replicas to write.",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+		"LOADING Redis is loading the dataset in memory",
 	} {
-		t.Run(refusal, func(t *testing.T) {
+		t.Run(cause, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
 				held := locked(f, f.NewMutex("held", withExpiry(hour)))
 				synctest.Wait()
 				f.uses()
-				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
+				switch cause {
+				case lost:
+					f.kill(2)
+				case given:
+					f.freeze(2)
+				default:
+					f.nodes[2].On("set", 1<<20, embedded.Fault{Err: cause})
+				}
 				sent := f.traffic()
 				time.Sleep(2 * sec)
 				f.hasSent(sent, "nothing is sent to find out")
+				f.uses()
+				if cause == given {
+					time.Sleep(5 * sec)
+				}
 				for range 20 {
 					f.uses()
-					if extends {
+					if cause == oom || cause == noperm { // the node still prolongs keys
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
@@ -115,15 +87,28 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
+				require.ErrorContains(f, down[0].Err, cause)
+				require.False(f, errors.As(down[0].Err, new(*redsync.RedisError)), "the event names the node")
+				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(f, up)
-				f.nodes[2].Heal()
+				switch cause {
+				case lost:
+					f.restart(2)
+				case given:
+					f.thaw(2)
+				default:
+					f.nodes[2].Heal()
+				}
 				time.Sleep(sec)
-				f.uses()
-				f.uses()
+				for range 20 {
+					f.uses()
+					time.Sleep(100 * ms)
+				}
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 				require.Len(f, up, 1)
 				assert.GreaterOrEqual(f, up[0].Down, 2*sec)
+				assert.Equal(f, observe.NodeUp{Node: 2, Address: "127.0.0.1:7003", Down: up[0].Down}, up[0])
 			})
 		})
 	}
