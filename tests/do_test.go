@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 var errWork = errors.New("work went wrong")
@@ -115,4 +118,345 @@ func TestEachLossOfNestedDosIsSaidOnce(t *testing.T) {
 			assert.Equal(k, 1, strings.Count(err.Error(), `"`+name+`"`), "%v", err)
 		}
 	})
+}
+
+// What follows tests Do and TryDo of a Mutex. Each call has a hold of its own, and ends no other hold.
+
+// A work is the function that a Do calls.
+type work = func(context.Context) error
+
+func nothing(context.Context) error { return nil }
+
+func never(context.Context) error { panic("it was called") }
+
+// lasts returns a function for Do. The function sleeps for d, and returns an error if its context has ended by then.
+func lasts(d time.Duration) work {
+	return func(ctx context.Context) error {
+		time.Sleep(d)
+		return context.Cause(ctx)
+	}
+}
+
+// A doing is a Do of a Mutex.
+type doing = func(m *redsync.Mutex, ctx context.Context, fn work) error //nolint:revive // a method
+
+// dos are the ways to run a function under a lock of m.
+var dos = map[string]doing{
+	"Do": (*redsync.Mutex).Do,
+	"TryDo": func(m *redsync.Mutex, ctx context.Context, fn work) error { //nolint:revive // as above
+		called, watched := false, fn
+		if fn != nil {
+			watched = func(ctx context.Context) error {
+				called = true
+				return fn(ctx)
+			}
+		}
+		ran, err := m.TryDo(ctx, watched)
+		if ran != called {
+			panic("TryDo says that its function was called, and it was not, or the other way round")
+		}
+		if !ran && err == nil {
+			return errOthers
+		}
+		return err
+	},
+}
+
+// errOthers stands for a TryDo that returns false without an error.
+var errOthers = errors.New("others have the lock")
+
+// isOfDo checks that the hold of m cannot be given away, because a Do ends it.
+func (u user) isOfDo(ctx context.Context, m *redsync.Mutex) {
+	_, err := m.Detach(ctx)
+	assert.ErrorContains(u, err, "Do unlocks it")
+}
+
+// ran checks that a TryDo has called its function, and returns its error.
+func (u user) ran(ran bool, err error) error {
+	assert.True(u, ran, "%v", err)
+	return err
+}
+
+// notRun checks that a TryDo has not called its function, and returns its error: errOthers if others have the lock.
+func (u user) notRun(ran bool, err error) error {
+	assert.False(u, ran, "%v", err)
+	if err == nil {
+		return errOthers
+	}
+	return err
+}
+
+// inEachDo runs test with Do and with TryDo.
+func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do doing)) {
+	for name, do := range dos {
+		asSubtest(run)(t, name, func(on On) { test(on, do) })
+	}
+}
+
+// A later Lock has no watchdog: Do has not changed the settings of m.
+func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
+	inEachDo(t, onKit, func(k kit, do doing) {
+		m := k.NewMutex("lock")
+		require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
+			assert.Same(k, m, redsync.FromContext(ctx))
+			assert.Equal(k, 5, k.keys("lock"))
+			return lasts(minute)(ctx)
+		}))
+		isOver(k, m, redsync.ErrNotHeld)
+		time.Sleep(ms)
+		k.nothingLeft()
+
+		locked(k, m)
+		time.Sleep(validity)
+		isOver(k, m, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.held(withWatchdog)
+		ctx, start := k.Context(), time.Now()
+		require.ErrorIs(k, k.notRun(k.NewMutex("lock").TryDo(ctx, never)), errOthers)
+		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never)), errOthers)
+		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never, withFair)), errOthers)
+		took(k, start, 0)
+		require.ErrorIs(k, k.ran(k.TryDo(ctx, "other", func(context.Context) error { return errWork }, withFencing)), errWork)
+		require.NoError(k, k.ran(k.TryDo(ctx, "other", nothing)))
+	})
+}
+
+// Work that is half done must not look like work that another process does, whatever its error matches, and also where an
+// outer TryDo passes the error on.
+func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.nodes.HoldBySomebody("inner")
+		inner := func(context.Context) error { return k.NewMutex("inner").TryLock() }
+		try := func(ctx context.Context) error { return k.ran(k.TryDo(ctx, "lock", inner)) }
+		for _, err := range []error{try(k.Context()), k.ran(k.TryDo(k.Context(), "lock", try))} {
+			require.ErrorIs(k, err, redsync.ErrFailed)
+			isTaken(k, err)
+		}
+	})
+}
+
+func TestDoThatCannotBegin(t *testing.T) {
+	for want, c := range map[string]struct {
+		m  func(k kit) *redsync.Mutex
+		fn work
+		is []error
+	}{
+		`redsync: do "a, b": the function is nil`: {func(k kit) *redsync.Mutex { return k.NewMultiMutex(both) }, nil, nil},
+		"must not be empty":                       {func(k kit) *redsync.Mutex { return k.NewMutex("") }, never, nil},
+		"no pools":                                {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, []error{redsync.ErrNoPools}},
+		"closed": {func(k kit) *redsync.Mutex {
+			rs := k.another()
+			shut(k, rs)
+			return rs.NewMutex("lock", withValue("v")) // it adopts
+		}, never, []error{redsync.ErrClosed}},
+	} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			m := c.m(k)
+			err := do(m, k.Context(), c.fn)
+			require.ErrorContains(k, err, want)
+			errorIs(k, err, c.is...)
+			require.NotErrorIs(k, err, redsync.ErrFailed)
+			isOver(k, m, redsync.ErrNotHeld)
+			k.nothingLeft()
+		})
+	}
+	var none *redsync.Mutex
+	assert.Panics(t, func() { _ = none.Do(t.Context(), nothing) }, "Do of a nil Mutex panics, as Lock does")
+}
+
+// Do fails while an earlier Lock of the same Mutex holds the lock, or an Extend that adopted it, and that hold goes on.
+func TestDoOfAMutexThatIsHeld(t *testing.T) {
+	for _, adopts := range []bool{false, true} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			m := k.NewMutex("lock", withTries(2), hearsAll)
+			if adopts {
+				m = k.NewMutex("lock", withTries(2), hearsAll, withSequencer(k.given()))
+				k.confirms(m.Extend())
+			} else {
+				locked(k, m)
+			}
+			until := m.Until()
+			if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
+				isTaken(k, err)
+				require.ErrorIs(k, err, redsync.ErrFailed)
+			}
+			alive(k, m)
+			assert.Equal(k, until, m.Until())
+			k.detaches(m) // it works: the hold is not that of a Do
+		})
+	}
+}
+
+// The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
+func TestManyDosOfOneMutex(t *testing.T) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
+		m := k.NewMutex("lock", append(mode, forever)...)
+		inside, count := 0, 0
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
+					inside++
+					assert.Equal(k, 1, inside)
+					for range 20 {
+						time.Sleep(sec)
+						k.isOfDo(ctx, m)
+					}
+					inside--
+					count++
+					return context.Cause(ctx)
+				}))
+			})
+		}
+		wg.Wait()
+		assert.Equal(k, 5, count)
+		time.Sleep(sec)
+		k.nothingLeft()
+	})
+}
+
+// The function of the first Do unlocks by hand, or loses the lock, and works on. Its end must not end the hold of the
+// second Do.
+func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
+	for want, end := range map[error]func(k kit, m *redsync.Mutex){
+		redsync.ErrNotHeld: func(k kit, m *redsync.Mutex) { k.unlock(m) },
+		redsync.ErrLockLost: func(k kit, m *redsync.Mutex) {
+			k.lose(allNodes...)
+			<-m.Lost()
+		},
+	} {
+		onKit(t, func(k kit) {
+			m := k.NewMutex("lock", forever)
+			begun, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				err := m.Do(k.Context(), func(context.Context) error {
+					time.Sleep(sec)
+					end(k, m)
+					<-begun
+					return lasts(minute)(k.Context())
+				})
+				assert.ErrorIs(k, err, want)
+				assert.ErrorContains(k, err, `do "lock"`)
+			}()
+			time.Sleep(ms)
+			require.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
+				close(begun)
+				<-ended
+				alive(k, m)
+				assert.Equal(k, 5, k.keys("lock"))
+				k.isOfDo(ctx, m)
+				return lasts(minute)(ctx)
+			}))
+			time.Sleep(sec)
+			k.nothingLeft()
+		})
+	}
+}
+
+// Close does not wait for the function of Do.
+func TestDoAndClose(t *testing.T) {
+	inEachDo(t, onKit, func(k kit, do doing) {
+		rs := k.another()
+		err := do(rs.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
+			shut(k, rs)
+			<-ctx.Done()
+			errorIs(k, context.Cause(ctx), redsync.ErrClosed, redsync.ErrLockLost)
+			return nil
+		})
+		errorIs(k, err, redsync.ErrLockLost, redsync.ErrClosed)
+		k.nothingLeft()
+	})
+}
+
+// Do of a Mutex that adopts a lock extends that lock.
+
+// Do of a Mutex that adopts a lock extends that lock. A second Do does not adopt again: it locks.
+func TestDoAdopts(t *testing.T) {
+	for _, adopt := range []func(s redsync.Sequencer) redsync.Option{
+		withSequencer, func(s redsync.Sequencer) redsync.Option { return withValue(s.Value) },
+	} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			s, r := k.given(), &redsynctest.Recorder{}
+			time.Sleep(5 * sec)
+			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
+			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
+				assert.Equal(k, s.Value, peek.Value(m))
+				k.isOfDo(ctx, m)
+				return lasts(minute)(ctx)
+			}))
+			time.Sleep(ms)
+			k.nothingLeft()
+			_, _ = only[observe.Acquired](k.T, r)
+			_, _ = only[observe.Released](k.T, r)
+			assert.Empty(k, redsynctest.Events[observe.Attempt](r))
+			require.NoError(k, do(m, k.Context(), nothing))
+			assert.Len(k, redsynctest.Events[observe.Attempt](r), 1)
+		})
+	}
+}
+
+// It leaves the Mutex as it was: it can adopt the lock later.
+func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
+	for anothers, want := range map[bool][]error{
+		true:  {redsync.ErrLockAlreadyExpired},
+		false: {redsync.ErrExtendFailed, redsync.ErrNoQuorum},
+	} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			s, r := k.given(), &redsynctest.Recorder{}
+			rs := k.another(withObserver(r))
+			if anothers {
+				s.Value = "wrong"
+			} else {
+				k.freeze(majority...)
+			}
+			m := rs.NewMutex("lock", withSequencer(s))
+			forget(r)
+			err := do(m, k.Context(), never)
+			errorIs(k, err, want...)
+			require.NotErrorIs(k, err, redsync.ErrFailed)
+			require.NotErrorIs(k, err, redsync.ErrLockLost)
+			require.Regexp(k, `^redsync: (failed to extend lock|extend) "lock": `, err.Error())
+			assert.Equal(k, s.Value, m.Value())
+			_, why := only[observe.Extended](k.T, r)
+			require.ErrorIs(k, err, why)
+			assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
+			k.thaw(majority...)
+			if !anothers {
+				require.NoError(k, do(m, k.Context(), lasts(minute)))
+			}
+		})
+	}
+}
+
+// Another call comes while the nodes answer an Extend or a Do that adopts. What that has not taken over is not released.
+func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
+	for _, adopt := range []func(m *redsync.Mutex) error{
+		func(m *redsync.Mutex) error { return m.Do(context.Background(), never) },
+		func(m *redsync.Mutex) error { return second(m.Extend()) },
+	} {
+		for want, keys := range map[error]int{redsync.ErrNotHeld: 0, redsync.ErrClosed: 5} {
+			play(t, func(f field) {
+				m := f.NewMutex("lock", withValue(f.given().Value))
+				f.slowly(1, 100*ms, allNodes...)
+				time.AfterFunc(ms, func() {
+					if keys == 0 {
+						f.unlock(m)
+					} else {
+						shut(f, f.Redsync)
+					}
+				})
+				err := adopt(m)
+				require.ErrorIs(f, err, want)
+				require.NotErrorIs(f, err, redsync.ErrFailed)
+				assert.Zero(f, m.Until())
+				time.Sleep(sec)
+				f.keysOn(keys)
+			})
+		}
+	}
 }

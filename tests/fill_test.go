@@ -146,14 +146,14 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 
 // A node may grant another permit than the one that was won. It is given back, and the permit that was won is taken.
 func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
-	for weight, option := range map[int]redsync.Option{1: forever, 2: withFair} {
+	for _, weight := range []int{1, 2} {
 		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
 				f.puts(slot, "rival", hour, 3, 4)
 			}
 			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
-				m = locked(f, f.NewMutex("lock", withPermits(2*weight), redsync.WithWeight(weight), option))
+				m = locked(f, f.NewMutex("lock", permitsOf(2*weight, weight)...))
 				value := m.Value()
 				time.Sleep(ms)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
