@@ -122,7 +122,7 @@ func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(withExpiry(hour))
 		adopted := k.NewMutex("lock", withValue(m.Value()), withExpiry(sec))
-		time.Sleep(minute)
+		sleep(minute)
 		k.unlock(adopted)
 		failsWith(k, adopted.Unlock, redsync.ErrNotHeld)
 	})

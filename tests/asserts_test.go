@@ -121,7 +121,7 @@ func (f field) hasSent(want int, why ...any) {
 }
 
 // sleepToTheSecond sleeps until the next second of the clock begins.
-func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(sec).Add(sec))) }
+func sleepToTheSecond() { sleep(time.Until(time.Now().Truncate(sec).Add(sec))) }
 
 const (
 	ms     = time.Millisecond
@@ -143,6 +143,9 @@ func panicked(tb testing.TB, do func()) {
 	tb.Helper()
 	assert.PanicsWithValue(tb, "the user's", do)
 }
+
+// sleep is time.Sleep. In a bubble it takes no time.
+var sleep = time.Sleep
 
 // opts are options of a lock.
 type opts = []redsync.Option
@@ -225,4 +228,9 @@ func (u user) isIdle(m *redsync.Mutex) {
 // theirs returns a lock that another process holds.
 func (f field) theirs(name string, options ...redsync.Option) *redsync.Mutex {
 	return locked(f, f.another().NewMutex(name, options...))
+}
+
+// isValidFrom checks that m is valid for as long as a lock that was asked for at start.
+func (u user) isValidFrom(m *redsync.Mutex, start time.Time) {
+	assert.Equal(u, start.Add(validity).UnixNano(), m.Until().UnixNano())
 }

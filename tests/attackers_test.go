@@ -24,7 +24,7 @@ func TestANodeThatGrantsEverybody(t *testing.T) {
 		f.unlocks(m)
 		f.kill(3, 4)
 		bare := obtained(f, f.NewMutex("lock"))
-		time.Sleep(2 * sec) // it tries no longer to fill its key into the other nodes
+		sleep(2 * sec) // it tries no longer to fill its key into the other nodes
 		f.restart(3, 4)
 		f.kill(0, 1)
 		second := f.another().NewMutex("lock")
@@ -41,7 +41,7 @@ func TestForgedWakeUps(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withWatchdog)
 		w := f.calls(f.another(), forever)
-		time.Sleep(sec)
+		sleep(sec)
 		channels := f.nodes[0].PubSubChannels("redsync:*")
 		require.NotEmpty(f, channels)
 
@@ -53,7 +53,7 @@ func TestForgedWakeUps(t *testing.T) {
 					f.nodes[0].Publish(channel, "lock")
 				}
 			}
-			time.Sleep(ms)
+			sleep(ms)
 		}
 		assert.Less(f, asks()-before, 500, "5000 messages on each channel")
 		require.False(f, w.isDone())

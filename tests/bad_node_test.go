@@ -102,7 +102,7 @@ func (s *scene) every(steps ...func()) {
 	go func() {
 		for i := 0; !s.over.Load(); i++ {
 			steps[i%len(steps)]()
-			time.Sleep(50*ms + s.random(50*ms))
+			sleep(50*ms + s.random(50*ms))
 		}
 	}()
 }
@@ -174,9 +174,9 @@ func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
 func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 	m := s.holds(rs)
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(8 * ms) // less than the time for which a lock is handed over directly
+	sleep(8 * ms) // less than the time for which a lock is handed over directly
 	if rs != next {
-		time.Sleep(s.random(300 * ms))
+		sleep(s.random(300 * ms))
 		s.times("Extend", m.Extend)
 		s.times("Valid", m.Valid)
 	}
@@ -186,9 +186,9 @@ func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 // handOverDuringAttempt notes how long a waiter waits that makes its attempt while the lock is unlocked.
 func (s *scene) handOverDuringAttempt(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * ms) // all nodes have it
+	sleep(10 * ms) // all nodes have it
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(s.random(8 * ms))
+	sleep(s.random(8 * ms))
 	s.handsOver(m, waiter, "hand-over during an attempt")
 }
 
@@ -201,7 +201,7 @@ func (s *scene) handsOver(m *redsync.Mutex, waiter *call, handOver string) {
 	require.NoError(s, waiter.err)
 	s.note(handOver, waiter.at.Sub(start))
 	_, _ = waiter.Unlock()
-	time.Sleep(10*ms + s.random(100*ms))
+	sleep(10*ms + s.random(100*ms))
 }
 
 // holdToTheEnd notes how long after its Until a hold is lost.
@@ -210,23 +210,23 @@ func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 	until := m.Until()
 	<-m.Lost()
 	s.note("Lost at Until", time.Since(until))
-	time.Sleep(drift + sec)
+	sleep(drift + sec)
 }
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
 	m := s.holds(rs, withWatchdog, withObserver(s))
-	time.Sleep(m.Remaining() * 3 / 4) // two extensions
+	sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
 	s.measures("Lost after a theft", func() { <-m.Lost() })
 	for _, operation := range []string{"Extend", "Valid"} {
 		m := s.holds(rs)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		s.steal()
 		s.measures(operation+" after a theft", func() { failsWith(s, operations(m)[operation], redsync.ErrLockLost) })
 		require.False(s, open(m.Lost()))
 	}
-	time.Sleep(s.random(100 * ms))
+	sleep(s.random(100 * ms))
 }
 
 // steal deletes all locks.
@@ -243,7 +243,7 @@ func (s *scene) steal() {
 // giveAway notes how long it takes to give a lock to another process, and to use it there.
 func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * ms)
+	sleep(10 * ms)
 	var given redsync.Sequencer
 	s.measures("Detach, all nodes", func() { given = s.detaches(m) })
 	adopted := s.of(next, append(slices.Clone(s.holder), withSequencer(given))...)
@@ -254,7 +254,7 @@ func (s *scene) giveAway(rs, next *redsync.Redsync) {
 // callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
 	s.measures("Do", func() { require.NoError(s, s.of(rs, s.holder...).Do(s.Context(), nothing)) })
-	time.Sleep(10 * ms)
+	sleep(10 * ms)
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		m := s.holds(rs)
 		s.measures("Downgrade", func() { s.downgrades(m) })
@@ -263,7 +263,7 @@ func (s *scene) callFunctions(rs *redsync.Redsync) {
 		s.unlock(m)
 		s.times("Unlock, of the last reader", reader.Unlock)
 	}
-	time.Sleep(10 * ms)
+	sleep(10 * ms)
 }
 
 // waitForAll notes how long operations take that wait for all nodes.
@@ -280,7 +280,7 @@ func (s *scene) closeHeld() {
 	for i := range 5 {
 		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
-	time.Sleep(sec)
+	sleep(sec)
 	s.measures("Close", func() { _ = rs.Close(s.Context()) })
 }
 
@@ -318,7 +318,7 @@ func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Opti
 			s.closeHeld()
 		}
 		s.over.Store(true)
-		time.Sleep(sec)
+		sleep(sec)
 		f.nodes[bad].Heal()
 		f.restart(bad)
 		synctest.Wait()
@@ -335,7 +335,7 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 	for _, rs := range processes {
 		user{s.T, rs}.meet()
 	}
-	time.Sleep(5 * sec)
+	sleep(5 * sec)
 }
 
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
@@ -365,7 +365,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 		require.NoError(s, s.nodes[i].Set("taken", "by another"))
 	}
 	for _, rs := range processes {
-		time.Sleep(10 * ms)                                // nothing is left of the attempts of the former process
+		sleep(10 * ms)                                     // nothing is left of the attempts of the former process
 		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
 			_, _ = m.Unlock()
 		}

@@ -76,7 +76,7 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 			ahead := steps(t)
 			playMet(t, func(f field) {
 				m := f.held()
-				time.Sleep(4 * sec)
+				sleep(4 * sec)
 				f.stepsOn("evalsha", ahead, by)
 				if held {
 					f.confirms(m.Extend())

@@ -35,7 +35,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		copied := k.With(withExpiry(hour))
 		held := locked(k, copied.NewMutex("lock"))
 		over := locked(k, k.NewMutex("over", withExpiry(10*ms)))
-		time.Sleep(sec)
+		sleep(sec)
 		shut(k, k.Redsync)
 		k.nothingLeft()
 		failsWith(k, over.Unlock, redsync.ErrClosed)
@@ -61,7 +61,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 			assert.ErrorIs(k, err, redsync.ErrClosed)
 		})
 		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		start := time.Now()
 		ctx := limited(k, 2*sec)
 		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
@@ -69,7 +69,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		wg.Wait()
 		took(k, start, 2*sec)
 		k.thaw(allNodes...)
-		time.Sleep(sec)
+		sleep(sec)
 		k.nothingLeft()
 	})
 }
@@ -120,7 +120,7 @@ func (p *slowPool) next() (req pool.Request, ok bool) {
 	if req.Args[0] != "set" {
 		p.deleted++
 		p.Unlock()
-		time.Sleep(100 * time.Microsecond)
+		sleep(100 * time.Microsecond)
 		p.Lock()
 	}
 	return req, true
@@ -192,7 +192,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				time.Sleep(ms)
+				sleep(ms)
 				assert.ErrorIs(k, rs.Close(ctx), errWork, "the program may end after either Close")
 				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
@@ -230,7 +230,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 			}})
 			for _, name := range []string{"first", "second", "refused"} {
 				locked(t, rs.NewMutex(name, withExpiry(minute)))
-				time.Sleep(ms) // they are released in this order
+				sleep(ms) // they are released in this order
 			}
 			start = time.Now()
 			err := rs.With(withNodeTimeout(ms)).Close(limited(t, 210*ms))
@@ -340,7 +340,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			call(func() error { return rs.Do(endless, "do", work) })
 			call(func() error { return rs.Lead(endless, "lead", work) })
 			call(func() error { return rs.Lead(endless, "d", work) })
-			time.Sleep(sec)
+			sleep(sec)
 			start := time.Now()
 			closeClients(t, clients...)
 			for i, m := range held {
@@ -363,7 +363,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 				require.Equal(t, errors.Is(err, redsync.ErrNoQuorum), !errors.Is(err, redsync.ErrLockLost), "%v", err)
 			}
 			require.LessOrEqual(t, time.Since(start), closedWithin)
-			time.Sleep(time.Until(start.Add(closedWithin)))
+			sleep(time.Until(start.Add(closedWithin)))
 			synctest.Wait()
 			for i, n := range nodes {
 				require.Zero(t, n.CurrentConnectionCount(), "node %d", i)
@@ -381,18 +381,18 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		m := locked(f, on(clients).NewMutex("lock", withWatchdog))
 		closeClients(f.T, clients[:2]...)
-		time.Sleep(minute)
+		sleep(minute)
 		alive(f, m)
 		f.confirms(m.Extend())
 		closeClients(f.T, clients[2])
-		time.Sleep(closedWithin)
+		sleep(closedWithin)
 		isOver(f, m, redsync.ErrLockLost)
 		require.ErrorContains(f, m.Err(), named(2)+clientClosed)
 		assert.NotContains(f, m.Err().Error(), named(3))
 		other := f.process().NewMutex("lock")
 		isTaken(f, other.TryLock())
 		failsWith(f, m.Unlock, redsync.ErrLockLost)
-		time.Sleep(guard)
+		sleep(guard)
 		obtained(f, other)
 	})
 }
@@ -424,7 +424,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				wg.Go(func() { _ = rs.NewMutex("a").TryLock() })
 				wg.Go(func() { _ = rs.NewMutex("b").Lock() })
 				wg.Go(func() { _ = rs.Do(k.Context(), "c", func(ctx context.Context) error { <-ctx.Done(); return nil }) })
-				time.Sleep(after)
+				sleep(after)
 				start := time.Now()
 				shut(k, rs)
 				wg.Wait()
@@ -433,7 +433,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}
 				k.thaw(silent...)
-				time.Sleep(10 * sec)
+				sleep(10 * sec)
 				k.nothingLeft()
 			}
 		}

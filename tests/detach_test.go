@@ -39,7 +39,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			shut(f, f.Redsync)
 			given := other.NewMutex("lock", withValue(want.Value), withWatchdog)
 			f.confirms(given.Extend())
-			time.Sleep(minute)
+			sleep(minute)
 			alive(f, given)
 			f.keysOn(5)
 			assert.True(f, open(lost))
@@ -52,11 +52,11 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held(withWatchdog)
-		time.Sleep(999 * ms)
+		sleep(999 * ms)
 		k.detaches(m)
 		got, _ := only[observe.Detached](k.T, r)
 		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: sec, Left: validity - sec}, got)
-		time.Sleep(7 * sec)
+		sleep(7 * sec)
 		k.nothingLeft()
 		obtained(k, m)
 		k.unlocks(m)
@@ -70,7 +70,7 @@ func TestDetachFails(t *testing.T) {
 	}{
 		"canceled": {func(field, *redsync.Mutex) {}, []error{context.Canceled, errWork}},
 		"unlocked": {func(f field, m *redsync.Mutex) { f.unlock(m) }, []error{redsync.ErrNotHeld}},
-		"expired":  {func(field, *redsync.Mutex) { time.Sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
+		"expired":  {func(field, *redsync.Mutex) { sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
 		"lost": {func(f field, m *redsync.Mutex) {
 			f.lose(majority...)
 			_, _ = m.Valid()
@@ -120,9 +120,9 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			if c.extends {
 				command = "evalsha"
 				locked(f, m)
-				time.Sleep(ms)
+				sleep(ms)
 				f.confirms(m.Extend()) // the nodes know the script
-				time.Sleep(ms)
+				sleep(ms)
 			}
 			f.nodes[4].On(command, 1, embedded.Fault{Delay: c.delay})
 			if c.extends {
@@ -137,7 +137,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			f.unlock(other.NewMutex("lock", withValue(s.Value)))
 			came := false
 			for range 300 {
-				time.Sleep(10 * ms)
+				sleep(10 * ms)
 				came = came || f.nodes.Keys("lock") > 0
 			}
 			assert.Equal(f, c.waits < c.delay, came, "whether a late command set a key after the Unlock")
@@ -158,7 +158,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				_ = m.Value()
 			}
 			lost := m.Lost()
-			time.Sleep(800 * ms)
+			sleep(800 * ms)
 			start := time.Now()
 			s, err := m.Detach(k.Context())
 			took(k, start, 400*ms)
@@ -169,7 +169,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 			_, told := only[observe.Lost](k.T, r)
 			require.ErrorIs(k, told, redsync.ErrLockLost)
 			assert.Empty(k, redsynctest.Events[observe.Detached](r))
-			time.Sleep(100 * ms)
+			sleep(100 * ms)
 			assert.Equal(k, left, k.keys("lock"), "shown: %v", shown)
 		})
 	}

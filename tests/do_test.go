@@ -90,7 +90,7 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 			wg.Go(func() {
 				defer func() { assert.Equal(k, c.panic, recover()) }()
 				_ = k.Do(k.Context(), "lock", func(context.Context) error {
-					time.Sleep(10 * sec)
+					sleep(10 * sec)
 					c.end()
 					return nil
 				})
@@ -132,7 +132,7 @@ func never(context.Context) error { panic("it was called") }
 // lasts returns a function for Do. The function sleeps for d, and returns an error if its context has ended by then.
 func lasts(d time.Duration) work {
 	return func(ctx context.Context) error {
-		time.Sleep(d)
+		sleep(d)
 		return context.Cause(ctx)
 	}
 }
@@ -203,11 +203,11 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 			return lasts(minute)(ctx)
 		}))
 		isOver(k, m, redsync.ErrNotHeld)
-		time.Sleep(ms)
+		sleep(ms)
 		k.nothingLeft()
 
 		locked(k, m)
-		time.Sleep(validity)
+		sleep(validity)
 		isOver(k, m, redsync.ErrLockAlreadyExpired)
 	})
 }
@@ -240,30 +240,27 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 }
 
 func TestDoThatCannotBegin(t *testing.T) {
-	for want, c := range map[string]struct {
-		m  func(k kit) *redsync.Mutex
-		fn work
-		is []error
-	}{
-		`redsync: do "a, b": the function is nil`: {func(k kit) *redsync.Mutex { return k.NewMultiMutex(both) }, nil, nil},
-		"must not be empty":                       {func(k kit) *redsync.Mutex { return k.NewMutex("") }, never, nil},
-		"no pools":                                {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, []error{redsync.ErrNoPools}},
-		"closed": {func(k kit) *redsync.Mutex {
-			rs := k.another()
-			shut(k, rs)
-			return rs.NewMutex("lock", withValue("v")) // it adopts
-		}, never, []error{redsync.ErrClosed}},
-	} {
-		inEachDo(t, onKit, func(k kit, do doing) {
-			m := c.m(k)
-			err := do(m, k.Context(), c.fn)
+	inEachDo(t, onKit, func(k kit, do doing) {
+		closed := k.another()
+		shut(k, closed)
+		for want, c := range map[string]struct {
+			m  *redsync.Mutex
+			fn work
+			is []error
+		}{
+			`redsync: do "a, b": the function is nil`: {k.NewMultiMutex(both), nil, nil},
+			"must not be empty":                       {k.NewMutex(""), never, nil},
+			"no pools":                                {new(redsync.Mutex), never, []error{redsync.ErrNoPools}},
+			"closed":                                  {closed.NewMutex("lock", withValue("v")), never, []error{redsync.ErrClosed}}, // it adopts
+		} {
+			err := do(c.m, k.Context(), c.fn)
 			require.ErrorContains(k, err, want)
 			errorIs(k, err, c.is...)
 			require.NotErrorIs(k, err, redsync.ErrFailed)
-			isOver(k, m, redsync.ErrNotHeld)
+			isOver(k, c.m, redsync.ErrNotHeld)
 			k.nothingLeft()
-		})
-	}
+		}
+	})
 	var none *redsync.Mutex
 	assert.Panics(t, func() { _ = none.Do(t.Context(), nothing) }, "Do of a nil Mutex panics, as Lock does")
 }
@@ -303,7 +300,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 					inside++
 					assert.Equal(k, 1, inside)
 					for range 20 {
-						time.Sleep(sec)
+						sleep(sec)
 						k.isOfDo(ctx, m)
 					}
 					inside--
@@ -314,7 +311,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Equal(k, 5, count)
-		time.Sleep(sec)
+		sleep(sec)
 		k.nothingLeft()
 	})
 }
@@ -335,7 +332,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 			go func() {
 				defer close(ended)
 				err := m.Do(k.Context(), func(context.Context) error {
-					time.Sleep(sec)
+					sleep(sec)
 					end(k, m)
 					<-begun
 					return lasts(minute)(k.Context())
@@ -343,7 +340,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				assert.ErrorIs(k, err, want)
 				assert.ErrorContains(k, err, `do "lock"`)
 			}()
-			time.Sleep(ms)
+			sleep(ms)
 			require.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
 				close(begun)
 				<-ended
@@ -352,7 +349,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				k.isOfDo(ctx, m)
 				return lasts(minute)(ctx)
 			}))
-			time.Sleep(sec)
+			sleep(sec)
 			k.nothingLeft()
 		})
 	}
@@ -382,14 +379,14 @@ func TestDoAdopts(t *testing.T) {
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
-			time.Sleep(5 * sec)
+			sleep(5 * sec)
 			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 				assert.Equal(k, s.Value, peek.Value(m))
 				k.isOfDo(ctx, m)
 				return lasts(minute)(ctx)
 			}))
-			time.Sleep(ms)
+			sleep(ms)
 			k.nothingLeft()
 			_, _ = only[observe.Acquired](k.T, r)
 			_, _ = only[observe.Released](k.T, r)
@@ -454,7 +451,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 				require.ErrorIs(f, err, want)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				assert.Zero(f, m.Until())
-				time.Sleep(sec)
+				sleep(sec)
 				f.keysOn(keys)
 			})
 		}

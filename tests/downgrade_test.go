@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,7 +40,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 						succeeded++
 					}
 				}()
-				time.Sleep(ms)
+				sleep(ms)
 				f.downgrades(m)
 				<-done
 				alive(f, m)
@@ -59,9 +58,9 @@ func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(withWatchdog)
 		f.hasNoScript(10*ms, allNodes...)
-		time.Sleep(guard / 3)
+		sleep(guard / 3)
 		f.downgrades(m)
-		time.Sleep(20 * sec)
+		sleep(20 * sec)
 		alive(f, m)
 		_, errs := of[observe.Extended](r)
 		assert.Greater(f, len(errs), 5)
@@ -90,12 +89,12 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 		other := f.another()
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		reader := f.calls(f.Redsync, patient(withShared)...)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		f.unlock(taken)
 		f.within(writer, 10*ms)
-		time.Sleep(100 * ms)
+		sleep(100 * ms)
 		require.False(f, reader.isDone())
 		f.downgrades(writer.Mutex)
 		f.within(reader, 10*ms)
@@ -111,7 +110,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
 		r := f.calls(f.Redsync, patient(withShared)...)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		for i, n := range f.nodes {
 			require.Len(f, f.inQueue(i), 1)
 			n.Del("{lock}:queue")

@@ -76,7 +76,7 @@ func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 		options = append(options, onePermit)
 	}
 	locked(s, rs.NewMutex("lock", options...))
-	time.Sleep(ms)
+	sleep(ms)
 }
 
 // deny makes three nodes answer with an error until the end.
@@ -210,7 +210,7 @@ var errorTable = map[string]errorRow{
 			Open Ping: -: it asks for no lock`,
 	},
 	"too few nodes are up": {
-		given: func(s *errorCase) { s.kill(majority...); time.Sleep(ms) },
+		given: func(s *errorCase) { s.kill(majority...); sleep(ms) },
 		open:  func(ctx context.Context) error { return opens(ctx, closedAddresses) },
 		want: `Lock TryLock Do TryDo Valid Unlock Open Ping: ErrNoQuorum RedisError
 			Lead: ErrNoQuorum Deadline RedisError
@@ -236,7 +236,7 @@ var errorTable = map[string]errorRow{
 	"the process pauses until the validity is over": {
 		before: func(s *errorCase) { s.more = opts{withTries(1)} },
 		given: func(s *errorCase) {
-			pause := func() { time.Sleep(4 * sec) }
+			pause := func() { sleep(4 * sec) }
 			s.hook.Store(&pause)
 		},
 		want: `Lock TryLock Do TryDo: ErrNoQuorum
@@ -307,7 +307,7 @@ var errorTable = map[string]errorRow{
 			Open Ping: -: it asks for no lock`,
 	},
 	"expired": {
-		given: func(*errorCase) { time.Sleep(4 * sec) },
+		given: func(*errorCase) { sleep(4 * sec) },
 		want: `Lock TryLock: -: it has no lock to lose
 			Do TryDo Lead: -: its watchdog extends the lock
 			Extend Valid Unlock AdoptingDo: Expired
@@ -412,7 +412,7 @@ func errorOf(f field, mode, operation string, row errorRow, does func(s *errorCa
 	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
 	case needs && !row.unheld:
 		locked(s, s.m)
-		time.Sleep(ms)
+		sleep(ms)
 		if operation == "AdoptingDo" {
 			s.more = append(s.more, withSequencer(s.m.Sequencer()))
 			s.mutex()

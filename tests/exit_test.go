@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,7 +57,7 @@ var exits = map[string]func(e exiting) error{
 		began := make(chan struct{})
 		go func() {
 			_ = e.Do(e.ctx, "x", func(ctx context.Context) error {
-				return e.Do(ctx, "x", func(context.Context) error { close(began); time.Sleep(minute); return nil })
+				return e.Do(ctx, "x", func(context.Context) error { close(began); sleep(minute); return nil })
 			})
 		}()
 		<-began
@@ -68,12 +67,12 @@ var exits = map[string]func(e exiting) error{
 	"waiting": func(e exiting) error {
 		err := e.locks()
 		go func() { _ = e.locks(withFair, forever) }()
-		time.Sleep(ms)
+		sleep(ms)
 		return err
 	},
 	"asking": func(e exiting) error {
 		go func() { _ = e.locks() }()
-		time.Sleep(ms)
+		sleep(ms)
 		return nil
 	},
 	"Unlock": func(e exiting) error {
@@ -99,7 +98,7 @@ func TestExitLeavesNothing(t *testing.T) {
 					assert.Contains(f, key, ":fence")
 				}
 			}
-			time.Sleep(hour)
+			sleep(hour)
 		})
 	}
 }

@@ -34,10 +34,10 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		m := k.held(withSetNXOnExtend)
 		k.lose(majority...)
 		until := m.Until()
-		time.Sleep(sec)
+		sleep(sec)
 		failsWith(k, m.Extend, redsync.ErrExtendFailed)
 		assert.Equal(k, until, m.Until())
-		time.Sleep(ms)
+		sleep(ms)
 		assert.Equal(k, 5, k.keys("lock"))
 		k.confirms(m.Extend())
 	})
@@ -75,7 +75,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 		}}).NewMutex("lock", withExpiry(9*sec)))
 		var wg sync.WaitGroup
 		for range 2 {
-			time.Sleep(sec)
+			sleep(sec)
 			wg.Go(func() { confirmed(t, m.Extend) })
 			synctest.Wait()
 		}

@@ -25,7 +25,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 			var calls []*call
 			for range 8 {
 				calls = append(calls, f.calls(f.another(withFair), patient()...))
-				time.Sleep(ms)
+				sleep(ms)
 			}
 			for _, n := range f.nodes {
 				for range 200 {
@@ -34,7 +34,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 			}
 			f.unlock(m)
 			assert.Equal(f, ascending(8), f.inOrder(calls, ms))
-			time.Sleep(sec)
+			sleep(sec)
 			f.nobodyWaits()
 		})
 	}
@@ -44,7 +44,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 	for count, wins := range map[int]bool{2: true, 3: false} {
 		playMetAs(t, fmt.Sprint(count), func(f field) {
 			ticket := f.stranger(sec, false, ascending(count)...)
-			time.Sleep(ms)
+			sleep(ms)
 			m := f.NewMutex("lock", withFair)
 			if err := m.TryLock(); wins {
 				require.NoError(f, err)
@@ -84,7 +84,7 @@ func TestPriority(t *testing.T) {
 						rs = k.another(mode...)
 					}
 					calls = append(calls, k.calls(rs, patient(redsync.WithPriority(class))...))
-					time.Sleep(ms)
+					sleep(ms)
 				}
 				k.unlock(m)
 				assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, ms))

@@ -70,7 +70,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
 		}
 		c.contend(rs.NewMutex("lock", c.options...), random)
-		time.Sleep(time.Duration(random.IntN(20)) * ms)
+		sleep(time.Duration(random.IntN(20)) * ms)
 	}
 }
 
@@ -97,14 +97,14 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	}()
 	switch random.IntN(8) {
 	case 0: // it stays beyond its expiry
-		time.Sleep(time.Duration(300+random.IntN(500)) * ms)
+		sleep(time.Duration(300+random.IntN(500)) * ms)
 		assert.Equal(c, token, m.Fence())
 		if random.IntN(2) == 0 {
 			_, _ = m.Unlock()
 		}
 	case 1: // it leaves without Unlock
 	default:
-		time.Sleep(time.Duration(random.IntN(15)) * ms)
+		sleep(time.Duration(random.IntN(15)) * ms)
 		_, _ = m.Unlock() // nodes may be down
 	}
 }
@@ -132,10 +132,10 @@ func (c *contest) fault(random *rand.Rand) {
 			c.lose(allNodes...)
 		}
 	}
-	time.Sleep(time.Duration(random.IntN(400)) * ms)
+	sleep(time.Duration(random.IntN(400)) * ms)
 	c.thaw(a, b)
 	c.restart(a, b)
-	time.Sleep(time.Duration(random.IntN(200)) * ms)
+	sleep(time.Duration(random.IntN(200)) * ms)
 }
 
 func TestALaterLockHasAHigherToken(t *testing.T) {
@@ -175,7 +175,7 @@ func contends(f field, seed uint64, turns int) int {
 	contenders.Wait()
 	cancel()
 	faults.Wait()
-	time.Sleep(5 * sec) // releases are repeated until the keys have run out
+	sleep(5 * sec) // releases are repeated until the keys have run out
 	require.Empty(f, history.Check(c.history(), history.Rules{}))
 	assert.Positive(f, c.together, "the faults have let two holders in at once, as the test intends")
 	f.keysOn(0)

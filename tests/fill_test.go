@@ -57,7 +57,7 @@ func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.bare(f.Redsync)
 		f.lose(0)
-		time.Sleep(2 * sec)
+		sleep(2 * sec)
 		assert.Equal(f, 4, f.on(m, "lock"), "node 0 had granted the lock, and nothing sets the key there again")
 	})
 }
@@ -74,12 +74,12 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 			assert.Equal(f, before+want, f.commands("set"))
 		}
 		for i, at := range fills {
-			time.Sleep(time.Until(won.Add(time.Duration(at-1) * ms)))
+			sleep(time.Until(won.Add(time.Duration(at-1) * ms)))
 			sent(2 * i)
-			time.Sleep(ms)
+			sleep(ms)
 			sent(2*i + 2)
 		}
-		time.Sleep(5 * sec)
+		sleep(5 * sec)
 		sent(12)
 		for i := range 2 {
 			f.confirms(m.Extend())
@@ -92,7 +92,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		for range 2 {
 			f.confirms(m.Extend())
 		}
-		time.Sleep(3 * sec)
+		sleep(3 * sec)
 		sent(0) // all nodes have confirmed
 		f.unlocks(m)
 	})
@@ -112,7 +112,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
-			time.Sleep(20 * ms)
+			sleep(20 * ms)
 			f.rests(c.ttl - 20*ms)
 		})
 	}
@@ -125,11 +125,11 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 			first, others := kind.keys[0], kind.keys[1:]
 			back := f.rival(first)
 			m := locked(f, kind.lock(f.Redsync))
-			time.Sleep(50 * ms) // a fill has come to nothing
+			sleep(50 * ms) // a fill has come to nothing
 			f.have(3, others...)
 			back()
 			f.have(3, first)
-			time.Sleep(10 * ms)
+			sleep(10 * ms)
 			synctest.Wait()
 			f.have(5, kind.keys...)
 			for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
@@ -138,7 +138,7 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 				assert.Equal(f, want[:20], got[:min(20, len(got))])
 			}
 			f.unlock(m)
-			time.Sleep(3 * sec)
+			sleep(3 * sec)
 			f.have(0, kind.keys...)
 		})
 	}
@@ -155,12 +155,12 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
 				m = locked(f, f.NewMutex("lock", permitsOf(2*weight, weight)...))
 				value := m.Value()
-				time.Sleep(ms)
+				sleep(ms)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
 					break
 				}
 				f.unlock(m)
-				time.Sleep(sec)
+				sleep(sec)
 			}
 			assert.Equal(f, []int{weight, weight, weight, 0, 0}, f.holdsOn(m.Value(), 2*weight))
 			for slot := range weight {
@@ -168,7 +168,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 					n.Del(slotOf(slot))
 				}
 			}
-			time.Sleep(20 * ms)
+			sleep(20 * ms)
 			for i := range f.nodes {
 				assert.Equal(f, f.owners(0, 2*weight), f.owners(i, 2*weight))
 			}
@@ -197,7 +197,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 					wg.Go(func() { try(rs) })
 				}
 				wg.Wait()
-				time.Sleep(200 * ms)
+				sleep(200 * ms)
 				if runs.Load() == 0 {
 					continue
 				}
@@ -208,7 +208,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 					try(rs)
 				}
 				assert.EqualValues(f, 1, runs.Load(), "tick %d", tick)
-				time.Sleep(withDrift)
+				sleep(withDrift)
 				f.keysOn(0) // the keys stay for the minimal hold, and no longer
 			}
 		})
@@ -222,10 +222,10 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		back := f.rival("lock")
 		f.unlock(locked(f, m))
 		back()
-		time.Sleep(20 * ms)
+		sleep(20 * ms)
 		f.rests(withDrift - 20*ms)
 		f.taken()
-		time.Sleep(withDrift - 20*ms)
+		sleep(withDrift - 20*ms)
 		f.keysOn(0)
 
 		back = f.rival("lock")
@@ -233,18 +233,18 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		back()
 		f.unlock(m) // sends the first fill
 		f.rests(withDrift)
-		time.Sleep(withDrift)
+		sleep(withDrift)
 
 		back = f.rival("lock")
 		f.unlock(locked(f, m))
 		back()
 		f.freeze(3)
-		time.Sleep(minHold / 2)
+		sleep(minHold / 2)
 		f.thaw(3)
 		f.restsOn("lock", withDrift-minHold/2, 0, 1, 2, 4)
-		time.Sleep(2 * sec)
+		sleep(2 * sec)
 		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*sec, "the release follows the fill")
-		time.Sleep(withDrift)
+		sleep(withDrift)
 		f.keysOn(0)
 	})
 }
@@ -277,7 +277,7 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 				f.freeze(3, 4)
 				time.AfterFunc(sec, func() { f.thaw(3, 4) })
 			}
-			time.Sleep(25 * ms) // the fill is under way
+			sleep(25 * ms) // the fill is under way
 			f.unlocks(m)
 			f.held()
 		})
@@ -293,12 +293,12 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 			}
 			giver := locked(f, f.NewMutex("lock"))
 			receiver := f.calls(f.Redsync, patient()...)
-			time.Sleep(ms)
+			sleep(ms)
 			f.atOnce(giver, receiver)
-			time.Sleep(late)
+			sleep(late)
 			back()
 			f.keysOn(3)
-			time.Sleep(20*ms - late)
+			sleep(20*ms - late)
 			f.keysOn(5)
 			f.unlocks(receiver.Mutex)
 		})
@@ -329,7 +329,7 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 				f.unlocks(m)
 
 				m = f.bare(rs, option)
-				time.Sleep(sec)
+				sleep(sec)
 				require.Equal(f, 5, f.on(m, "lock"))
 				f.refuse(0)
 				extends(m, counts)
@@ -348,10 +348,10 @@ func TestExtensionsCountOldFills(t *testing.T) {
 		for _, after := range []time.Duration{1200 * ms, 3 * sec, 5 * sec} {
 			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				m := f.bare(f.Redsync, withWatchdog)
-				time.Sleep(after)
+				sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)
-				time.Sleep(20 * sec)
+				sleep(20 * sec)
 				f.confirms(m.Valid())
 				f.unlock(m)
 			})

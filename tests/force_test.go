@@ -42,7 +42,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 			playAs(t, kind.column, func(f field) {
 				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				waits := f.begins(kind.rival(f.another(), patient()...))
-				time.Sleep(2 * sec)
+				sleep(2 * sec)
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
 				f.releases(operator, h)
@@ -67,27 +67,28 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	for name, c := range map[string]struct {
 		options      opts
 		held, within time.Duration // held is for how long by then
-		down         []int         // nodes
 	}{
-		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * sec, 2 * trip, nil},
-		"owner that heals, with two nodes down": {heals(), 5 * sec, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {opts{owner, withExpiry(minute)}, 5 * sec, 2 * trip, nil},
-		"owner with a minimal hold":             {append(heals(), withMinHold(8*sec)), 5 * sec, 2 * trip, nil},
-		"owner with a lock delay":               {append(heals(), withLockDelay(5*sec)), 5 * sec, 2 * trip, nil},
-		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, sec, nil},
-		"watchdog without an owner":             {opts{withWatchdog}, 5 * sec, guard/3 + 2*trip, nil},
-		"neither":                               {nil, sec, guard, nil},
+		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * sec, 2 * trip},
+		"owner that heals, with two nodes down": {heals(), 5 * sec, 2 * trip},
+		"owner without a watchdog":              {opts{owner, withExpiry(minute)}, 5 * sec, 2 * trip},
+		"owner with a minimal hold":             {append(heals(), withMinHold(8*sec)), 5 * sec, 2 * trip},
+		"owner with a lock delay":               {append(heals(), withLockDelay(5*sec)), 5 * sec, 2 * trip},
+		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, sec},
+		"watchdog without an owner":             {opts{withWatchdog}, 5 * sec, guard/3 + 2*trip},
+		"neither":                               {nil, sec, guard},
 	} {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
 			holder := locked(f, f.far().With(withObserver(r)).NewMutex("lock", c.options...))
-			time.Sleep(c.held)
-			f.kill(c.down...)
-			time.Sleep(ms)
-			f.forces(f.NewMutex("lock"))
-			if c.down == nil {
-				f.keysOn(0)
+			sleep(c.held)
+			down := 0
+			if strings.HasSuffix(name, "down") {
+				f.kill(1, 3)
+				down = 2 // they have their keys
 			}
+			sleep(ms)
+			f.forces(f.NewMutex("lock"))
+			f.keysOn(down)
 			start := time.Now()
 			<-holder.Lost()
 			assert.LessOrEqual(f, time.Since(start), c.within)
@@ -96,31 +97,24 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			assert.Equal(f, strings.HasPrefix(name, "owner"), errors.Is(err, redsync.ErrForced), "%v", err)
 			_, told := only[observe.Lost](f.T, r)
 			assert.Equal(f, err, told)
-			time.Sleep(10 * sec)
+			sleep(10 * sec)
 			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
 			failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
 
-// Inside Do the context ends, also that of a Do inside it, and its cause says why.
+// Inside Do the context ends, and its cause says why.
 func TestForceEndsTheContextOfDo(t *testing.T) {
-	for _, nested := range []bool{false, true} {
-		play(t, func(f field) {
-			rs := f.another(withOwner("w"))
-			work := func(ctx context.Context) error {
-				time.Sleep(2 * sec)
-				f.forces(f.NewMutex("a"))
-				<-ctx.Done()
-				return context.Cause(ctx)
-			}
-			fn := work
-			if nested {
-				fn = func(ctx context.Context) error { return rs.Do(ctx, "a", work) }
-			}
-			errorIs(f, rs.Do(f.Context(), "a", fn), redsync.ErrForced, redsync.ErrLockLost)
+	play(t, func(f field) {
+		err := f.another(withOwner("w")).Do(f.Context(), "a", func(ctx context.Context) error {
+			sleep(2 * sec)
+			f.forces(f.NewMutex("a"))
+			<-ctx.Done()
+			return context.Cause(ctx)
 		})
-	}
+		errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
+	})
 }
 
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
@@ -129,15 +123,15 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 	playMet(t, func(f field) {
 		rs := f.another(withOwner("w"))
 		long := locked(f, rs.NewMutex("long", withExpiry(minute)))
-		time.Sleep(2 * sec)
+		sleep(2 * sec)
 		before, connections := f.traffic(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
-		time.Sleep(900 * ms)
+		sleep(900 * ms)
 		f.hasSent(before + 5)
 		f.forces(f.NewMutex("a"))
-		time.Sleep(99 * ms)
+		sleep(99 * ms)
 		require.NoError(f, m.Err(), "it was too young to hear of it")
-		time.Sleep(ms)
+		sleep(ms)
 		synctest.Wait()
 		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
@@ -149,14 +143,14 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
 		m := f.theirs("a", heals()...)
-		time.Sleep(1500 * ms)
+		sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("a"))
 		before := f.nodes[1].Commands("evalsha")
 		for range 1000 {
 			for _, of := range []string{h.ID, "00000000", ""} {
 				f.nodes[0].Publish(channelOf(h), "forced "+of)
 			}
-			time.Sleep(ms)
+			sleep(ms)
 		}
 		synctest.Wait()
 		asked := f.nodes[1].Commands("evalsha") - before
@@ -172,17 +166,17 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
 		m := f.theirs("a", withOwner("w"), withExpiry(minute))
-		time.Sleep(2 * sec)
+		sleep(2 * sec)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
 		f.forces(f.NewMutex("a"))
-		time.Sleep(sec)
+		sleep(sec)
 		alive(f, m)
 		for _, n := range f.nodes[:3] {
 			n.Disconnect()
 		}
-		time.Sleep(5 * sec)
+		sleep(5 * sec)
 		isOver(f, m, redsync.ErrLockLost)
 		require.NotErrorIs(f, m.Err(), redsync.ErrForced)
 	})
@@ -231,17 +225,17 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 			for i := range 3 {
 				all = append(all, f.theirs("a", option, withOwner(fmt.Sprint("w", i)), withWatchdog))
 			}
-			time.Sleep(2 * sec)
+			sleep(2 * sec)
 			operator := f.NewMutex("a", option)
 			for _, h := range f.inspected(operator).Holders {
 				if h.Owner == "w1" {
 					f.releases(operator, h)
 				}
 			}
-			time.Sleep(10 * ms) // the nodes answer the last question in some order
+			sleep(10 * ms) // the nodes answer the last question in some order
 			isOver(f, all[1], redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
-			time.Sleep(20 * sec)
+			sleep(20 * sec)
 			f.unlock(all[0])
 			f.unlock(all[2])
 		})
@@ -265,7 +259,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 		f.freeze(majority...)
 		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNoQuorum)
 		f.thaw(majority...)
-		time.Sleep(5 * sec)
+		sleep(5 * sec)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
 	})
 }
@@ -274,7 +268,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 // which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
 // that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
-	for _, name := range []string{"plain", "seen", "readers"} {
+	for name, option := range map[string]redsync.Option{"plain": forever, "seen": forever, "readers": withShared} {
 		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
@@ -282,21 +276,18 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
-				all := []*redsync.Mutex{rs.NewMutex("lock")}
-				if name == "readers" {
-					all = []*redsync.Mutex{rs.NewMutex("lock", withShared), rs.NewMutex("lock", withShared), rs.NewMutex("lock", withShared)}
-				}
-				for _, m := range all {
-					locked(f, m)
-					if name == "seen" {
-						_ = m.Value()
-					}
+				all := []*redsync.Mutex{locked(f, rs.NewMutex("lock", option))}
+				switch name {
+				case "seen":
+					_ = all[0].Value()
+				case "readers":
+					all = append(all, locked(f, rs.NewMutex("lock", option)), locked(f, rs.NewMutex("lock", option)))
 				}
 				operator := f.NewMutex("lock")
 				h := f.holderOf(operator)
-				time.Sleep(time.Until(start.Add(2*sec + offset))) // the watchdog extends
+				sleep(time.Until(start.Add(2*sec + offset))) // the watchdog extends
 				f.releases(operator, h)
-				time.Sleep(100 * ms)
+				sleep(100 * ms)
 				for _, m := range all {
 					isOver(f, m, redsync.ErrForced)
 				}
@@ -320,13 +311,13 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 		h := f.holderOf(operator)
 		f.releases(operator, h)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
-		time.Sleep(4 * sec)
+		sleep(4 * sec)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
 		alive(f, m)
 		f.releases(operator, again)
 		next := f.theirs("a", withWatchdog)
-		time.Sleep(4 * sec)
+		sleep(4 * sec)
 		isOver(f, m, redsync.ErrLockLost)
 		alive(f, next)
 		f.unlock(next)
@@ -339,9 +330,9 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
 			m := f.theirs("a", append(heals(), withExpiry(2*sec))...)
-			time.Sleep(held)
+			sleep(held)
 			f.forces(f.NewMutex("a"))
-			time.Sleep(1100*ms - held)
+			sleep(1100*ms - held)
 			synctest.Wait()
 			isOver(f, m, redsync.ErrForced)
 			assert.Empty(f, f.nodes[0].Keys())
@@ -358,9 +349,9 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.as(rs).meet()
 		f.as(far).meet()
 		m := locked(f, rs.NewMutex("a", withOwner("w"), withExpiry(minute)))
-		time.Sleep(2 * sec)
+		sleep(2 * sec)
 		f.forces(far.NewMutex("a"))
-		time.Sleep(200 * ms)
+		sleep(200 * ms)
 		isOver(f, m, redsync.ErrForced)
 	})
 }
@@ -372,9 +363,9 @@ func TestARestartIsNoForce(t *testing.T) {
 	for _, nodes := range [][]int{majority, allNodes} {
 		play(t, func(f field) {
 			m := f.theirs("lock", heals()...)
-			time.Sleep(2 * sec)
+			sleep(2 * sec)
 			f.reboot(true, nodes...)
-			time.Sleep(20 * sec)
+			sleep(20 * sec)
 			alive(f, m)
 		})
 	}
@@ -385,14 +376,14 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 	for at := time.Duration(0); at < 30*ms; at += time.Duration(testlength.InGate(7, 7, 1, 1)) * ms {
 		play(t, func(f field) {
 			m := f.theirs("lock", withOwner("w"), withWatchdog)
-			time.Sleep(1500 * ms)
+			sleep(1500 * ms)
 			h := f.holderOf(f.NewMutex("lock"))
 			a := f.newcomer(0, everywhere(10*ms))
 			f.closes(a)
 			ctx, start := limited(f, at), time.Now()
 			_ = a.NewMutex("lock").ForceUnlock(ctx, h)
 			assert.LessOrEqual(f, time.Since(start), at+ms)
-			time.Sleep(sec)
+			sleep(sec)
 			if at > 0 {
 				isOver(f, m, redsync.ErrForced)
 				f.keysOn(0)
@@ -408,7 +399,7 @@ func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 		m := f.theirs("lock", withOwner("w"), withWatchdog)
 		operator := f.NewMutex("lock")
 		_ = operator.ForceUnlock(f.Context(), f.inspected(operator).Nodes[0].Holders[0])
-		time.Sleep(10 * sec)
+		sleep(10 * sec)
 		v, _ := f.nodes[0].Get("lock")
 		assert.NotEqual(f, "another's", v)
 		alive(f, m)
@@ -419,7 +410,7 @@ func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 	play(t, func(f field) {
 		m := f.theirs("lock", heals()...)
-		time.Sleep(1500 * ms)
+		sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("lock"))
 		for range testlength.InGate(2, 3, 50, 50) {
 			for _, message := range []string{
@@ -428,10 +419,10 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 				f.nodes[0].Publish(channelOf(h), message)
 			}
 		}
-		time.Sleep(10 * sec)
+		sleep(10 * sec)
 		alive(f, m)
 		f.forces(f.NewMutex("lock"))
-		time.Sleep(100 * ms)
+		sleep(100 * ms)
 		isOver(f, m, redsync.ErrForced)
 	})
 }
@@ -442,11 +433,11 @@ func TestCloseWhileTheHolderAsks(t *testing.T) {
 		play(t, func(f field) {
 			rs := f.far()
 			locked(f, rs.NewMutex("lock", heals()...))
-			time.Sleep(1500 * ms)
+			sleep(1500 * ms)
 			h := f.holderOf(f.NewMutex("lock"))
 			f.freeze(majority...)
 			f.nodes[3].Publish(channelOf(h), "forced "+h.ID)
-			time.Sleep(asks)
+			sleep(asks)
 			f.thaw(majority...)
 			start := time.Now()
 			shut(f, rs)

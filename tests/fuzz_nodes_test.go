@@ -27,7 +27,7 @@ func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *reds
 			_ = a.Close(context.Background())
 			_ = b.Close(context.Background())
 			nodes.Close()
-			time.Sleep(minute)
+			sleep(minute)
 		}()
 		f(t, nodes, a, b)
 	})
@@ -71,7 +71,7 @@ func FuzzName(f *testing.F) {
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
 			beside := locked(t, a.NewMutex(other, withExpiry(hour), withFencing))
-			time.Sleep(ms)
+			sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
 
@@ -88,7 +88,7 @@ func FuzzName(f *testing.F) {
 			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
-			time.Sleep(2 * sec)
+			sleep(2 * sec)
 			confirmed(t, first.Extend)
 			confirmed(t, first.Valid)
 			require.Equal(t, before, contents(nodes[0], name))
@@ -102,7 +102,7 @@ func FuzzName(f *testing.F) {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
 			}
 			confirmed(t, second.Unlock)
-			time.Sleep(5 * sec)
+			sleep(5 * sec)
 			want := maps.Clone(before)
 			if fences {
 				want[script.FenceKey(name)], _ = nodes[0].Get(script.FenceKey(name))
@@ -145,7 +145,7 @@ func FuzzOptions(f *testing.F) {
 				require.NotErrorIs(t, err, redsync.ErrFailed)
 				require.Regexp(t, `With[A-Z]\w+\(.*\) is out of range: |too few nodes answered in time: `, err.Error())
 				require.Zero(t, m.Remaining())
-				time.Sleep(sec)
+				sleep(sec)
 				require.Zero(t, nodes.Keys("lock"))
 				return
 			}
@@ -173,7 +173,7 @@ func FuzzOptions(f *testing.F) {
 			held := m.Remaining() > 0
 			ok, err := m.Unlock()
 			require.Equal(t, held, ok, "%v", err)
-			time.Sleep(2 * sec)
+			sleep(2 * sec)
 			if held || delay <= 0 {
 				require.Zero(t, nodes.Keys("lock"))
 			}

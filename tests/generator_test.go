@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,7 +76,7 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 		}
 		a := f.NewMutex("lock", constant)
 		require.Error(f, a.TryLock())
-		time.Sleep(16 * sec)
+		sleep(16 * sec)
 		require.ErrorContains(f, a.TryLock(), "returned before")
 	})
 }

@@ -27,9 +27,9 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 			f.closes(rs)
 			calls = append(calls, f.calls(rs, patient(mode...)...))
 		}
-		time.Sleep(100 * ms)
+		sleep(100 * ms)
 		before := f.commands("evalsha")
-		time.Sleep(10 * sec)
+		sleep(10 * sec)
 		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22)
 		start := time.Now()
 		f.unlock(m)
@@ -47,13 +47,13 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 		a, b := on(clients), on(clients)
 		f.closes(b)
 		first, second := f.calls(a, patient(mode...)...), f.calls(b, patient(mode...)...)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		shut(f, a)
 		<-first.done
 		for _, err := range []error{first.err, a.NewMutex("lock").Lock()} {
 			require.ErrorIs(f, err, redsync.ErrClosed)
 		}
-		time.Sleep(100 * ms)
+		sleep(100 * ms)
 		f.atOnce(m, second)
 		f.unlock(second.Mutex)
 		assert.Equal(f, 5, f.commands("subscribe"))
@@ -79,7 +79,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		assert.Equal(f, 5, subscriptions(), "b may wait")
 		shut(f, b)
 		shut(f, a) // which counts once
-		time.Sleep(ms)
+		sleep(ms)
 		synctest.Wait()
 		assert.Zero(f, subscriptions())
 
@@ -87,7 +87,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		c := on(clients)
 		f.closes(c)
 		f.calls(c, patient()...).cancel()
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		assert.Equal(f, 10, f.commands("subscribe"))
 	})
 }

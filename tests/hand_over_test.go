@@ -33,7 +33,7 @@ func TestHandOver(t *testing.T) {
 		f.isIdle(giver)
 		f.keysOn(5)
 
-		time.Sleep(sec)
+		sleep(sec)
 		f.confirms(m.Extend())
 		assert.Equal(f, validity, time.Until(m.Until()))
 		f.unlocks(m.Mutex)
@@ -48,14 +48,14 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
-			time.Sleep(ms)
+			sleep(ms)
 			f.slowly(1, 50*ms, allNodes...)
 			var wg sync.WaitGroup
 			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
 			synctest.Wait()
 			f.atOnce(giver, m)
 			if !unlockFirst {
-				time.Sleep(60 * ms)
+				sleep(60 * ms)
 				f.confirms(m.Valid())
 			}
 			assert.Equal(f, until, m.Until())
@@ -79,28 +79,28 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 					m := f.NewMutex("lock", patient(withExpiry(expiry), withNodeTimeout(40*ms))...)
 					for m.LockContext(ctx) == nil {
 						rounds.Add(1)
-						time.Sleep(ms)
+						sleep(ms)
 						assert.NoError(f, second(m.Unlock()))
 					}
 				})
 			}
-			time.Sleep(111 * ms)
+			sleep(111 * ms)
 			for range 5 {
 				before := rounds.Load()
 				c := f.calls(other, patient()...)
 				took := f.within(c, 2*limit+3*ms)
 				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2)
-				time.Sleep(2 * ms)
+				sleep(2 * ms)
 				f.unlock(c.Mutex)
-				time.Sleep(23 * ms)
+				sleep(23 * ms)
 			}
 			before := f.commands("set", "evalsha")
-			time.Sleep(100 * ms)
+			sleep(100 * ms)
 			chains := 100*ms/limit + 1
 			assert.LessOrEqual(f, f.commands("set", "evalsha")-before, int(chains)*10)
 			cancel()
 			wg.Wait()
-			time.Sleep(sec)
+			sleep(sec)
 			f.nobodyWaits()
 			f.keysOn(0)
 		})
@@ -142,7 +142,7 @@ func TestNoHandOver(t *testing.T) {
 			giver := locked(f, f.NewMutex("lock", c.giving))
 			value := peek.Value(giver)
 			m := f.calls(f.Redsync, patient(c.receiving)...)
-			time.Sleep(c.after)
+			sleep(c.after)
 			before := f.traffic()
 			f.atOnce(giver, m)
 			handed := strings.HasPrefix(name, "handed over")

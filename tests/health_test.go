@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,11 +70,11 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 					f.nodes[2].On("set", 1<<20, embedded.Fault{Err: cause})
 				}
 				sent := f.traffic()
-				time.Sleep(2 * sec)
+				sleep(2 * sec)
 				f.hasSent(sent, "nothing is sent to find out")
 				f.uses()
 				if cause == given {
-					time.Sleep(5 * sec)
+					sleep(5 * sec)
 				}
 				for range 20 {
 					f.uses()
@@ -83,7 +82,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
-					time.Sleep(100 * ms)
+					sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
@@ -91,18 +90,15 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 				require.False(f, errors.As(down[0].Err, new(*redsync.RedisError)), "the event names the node")
 				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(f, up)
-				switch cause {
-				case lost:
+				f.thaw(2)
+				f.nodes[2].Heal()
+				if cause == lost {
 					f.restart(2)
-				case given:
-					f.thaw(2)
-				default:
-					f.nodes[2].Heal()
 				}
-				time.Sleep(sec)
+				sleep(sec)
 				for range 20 {
 					f.uses()
-					time.Sleep(100 * ms)
+					sleep(100 * ms)
 				}
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
@@ -119,9 +115,9 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		for range 100 { // ten seconds
 			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 			f.uses()
-			time.Sleep(50 * ms)
+			sleep(50 * ms)
 			f.uses()
-			time.Sleep(50 * ms)
+			sleep(50 * ms)
 		}
 		down, up := toldOfNodes(r)
 		assert.InDelta(f, 10, len(down), 1)
@@ -136,7 +132,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		f.nodes[2].Kill()
 		for range 15 {
 			f.uses()
-			time.Sleep(100 * ms)
+			sleep(100 * ms)
 		}
 		down, _ = toldOfNodes(r)
 		require.Len(f, down, 1)
@@ -190,14 +186,14 @@ func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 		f.closes(second.Redsync)
 		first.uses()
 		f.kill(4)
-		time.Sleep(ms)
+		sleep(ms)
 		first.uses()
 		shut(f, first.Redsync)
 		down, _ := toldOfNodes(a)
 		require.Len(f, down, 1)
 		f.restart(4)
 		for range 3 {
-			time.Sleep(sec)
+			sleep(sec)
 			second.uses()
 		}
 		_, up := toldOfNodes(a)

@@ -44,7 +44,7 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 
 			m := locked(f, kind.lock(f.Redsync, withExpiry(10*sec)))
 			synctest.Wait()
-			time.Sleep(sec)
+			sleep(sec)
 			for _, from := range []*redsync.Mutex{operator, m} {
 				s = f.inspected(from)
 				assert.Equal(f, redsync.StateHeld, s.State)
@@ -112,7 +112,7 @@ func TestInspectSaysWhoWaits(t *testing.T) {
 			for i, rs := range []*redsync.Redsync{busy, busy, f.another(forever)} {
 				all = append(all, f.begins(kind.lock(rs, withExpiry(time.Duration(4+i)*sec))))
 			}
-			time.Sleep(2 * sec)
+			sleep(2 * sec)
 			s := f.inspected(kind.lock(f.Redsync))
 			require.Len(f, s.Waiters, 2, "%v", s)
 			for _, w := range s.Waiters {
@@ -185,21 +185,18 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 					n.SetTTL("a", minute)
 				}
 			}
-			time.Sleep(ms)
+			sleep(ms)
 			s, err := f.NewMutex("a").Inspect(f.Context())
 			assert.Equal(f, want, s.State)
-			assert.Equal(f, want == redsync.StateUnknown, errors.Is(err, redsync.ErrNoQuorum), "%v", err)
+			text, unknown := fmt.Sprint(err), want == redsync.StateUnknown
+			assert.Equal(f, unknown, errors.Is(err, redsync.ErrNoQuorum), text)
+			assert.Equal(f, unknown, err != nil)
 			down := strings.Count(values, "?")
-			switch {
-			case err == nil:
-			case down < 3:
-				assert.ErrorContains(f, err, fmt.Sprintf("%d of 5 nodes answered", 5-down))
-			default:
-				assert.ErrorContains(f, err, fmt.Sprintf("%d of 5 nodes failed", down))
-			}
+			assert.Equal(f, unknown && down < 3, strings.Contains(text, fmt.Sprintf("%d of 5 nodes answered", 5-down)))
+			assert.Equal(f, unknown && down > 2, strings.Contains(text, fmt.Sprintf("%d of 5 nodes failed", down)))
 			for i, n := range s.Nodes {
 				assert.Equal(f, values[i] == '?', n.Err != nil)
-				assert.Equal(f, err != nil && n.Err != nil, err != nil && strings.Contains(err.Error(), named(i)))
+				assert.Equal(f, unknown && n.Err != nil, strings.Contains(text, named(i)))
 				assert.Equal(f, values[i] == 'a' || values[i] == 'b', len(n.Holders) == 1)
 			}
 		})
@@ -285,14 +282,14 @@ func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 		rs := f.veteran(pool.WithRestartGuard(10 * sec))
 		m := locked(f, rs.NewMutex("a", withExpiry(10*sec)))
 		f.reboot(true, 0, 1, 2)
-		time.Sleep(300 * ms)
+		sleep(300 * ms)
 		require.Positive(f, m.Remaining())
 		s, err := rs.NewMutex("a").Inspect(f.Context())
 		require.ErrorContains(f, err, "restart guard")
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		require.Error(f, s.Nodes[0].Err)
 		require.NoError(f, s.Nodes[3].Err)
-		time.Sleep(30 * sec)
+		sleep(30 * sec)
 		assert.Equal(f, redsync.StateFree, f.inspected(rs.NewMutex("a")).State)
 	})
 }
@@ -309,6 +306,7 @@ type record struct {
 // Nothing that a program writes of a Status shows the value, not even where package fmt does not call Holder.Format: in fields
 // that are not exported, and for the verbs that it calls wrong.
 func TestNoFormShowsTheValue(t *testing.T) {
+	verbs := "%[1]v %+[1]v %#[1]v %[1]s %[1]q %[1]x %[1]X %[1]d %[1]p %[1]w %[1]! %[1]t"
 	for _, kind := range lockKinds {
 		play(t, func(f field) {
 			m := locked(f, kind.lock(f.Redsync, withOwner("worker-7@host")))
@@ -316,9 +314,7 @@ func TestNoFormShowsTheValue(t *testing.T) {
 			r := record{s, &s.Holders[0], s.Holders}
 			var shown strings.Builder
 			for _, v := range []any{s, &s, s.Holders, s.Holders[0], &s.Holders[0], r, &r} {
-				for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%p", "%w", "%!", "%t"} {
-					fmt.Fprintf(&shown, verb, v)
-				}
+				fmt.Fprintf(&shown, verbs, v)
 				text, _ := json.Marshal(v)
 				shown.Write(text)
 				slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "v", v)

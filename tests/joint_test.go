@@ -34,14 +34,14 @@ func changing(t *testing.T, n int, f func(c change)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
 		f(change{field{user{T: t}, nodes}, clientsOf(nodes)})
-		time.Sleep(20 * sec) // by now each key of a lock has been released or has expired
+		sleep(20 * sec) // by now each key of a lock has been released or has expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
 				assert.Contains(t, key, ":fence", "node %d", i)
 			}
 		}
 		nodes.Close()
-		time.Sleep(minute) // goroutines that end by themselves have ended
+		sleep(minute) // goroutines that end by themselves have ended
 	})
 }
 
@@ -79,7 +79,7 @@ func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
 	isTaken(c, rs.NewMutex(name).TryLock())
-	time.Sleep(sec) // the release of the failed attempt has arrived
+	sleep(sec) // the release of the failed attempt has arrived
 }
 
 // digits returns the digits of a text.
@@ -115,7 +115,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 					m := rs.NewMutex("lock", withWatchdog, withTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
-						time.Sleep(20 * sec)
+						sleep(20 * sec)
 						alive(s, m) // the watchdog extends
 						s.unlock(m)
 					} else {
@@ -170,7 +170,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
 							s.confirms(operation())
 						}
-						time.Sleep(sec)
+						sleep(sec)
 						for i, n := range sent() {
 							assert.Equal(s, 6, n-before[i], "node %d", i)
 						}
@@ -199,7 +199,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
 		s.unlock(other.NewMutex("lock", withValue(value))) // a process that has just started releases it
-		time.Sleep(sec)
+		sleep(sec)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		obtained(s, other.NewMutex("lock"))
 		s.thaw(1, 3)
@@ -218,10 +218,10 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		s.reboot(false, 2)
 		for range 2 { // each finds the lost connection to one address
 			locked(s, rs.NewMutex("meet too"))
-			time.Sleep(10 * sec)
+			sleep(10 * sec)
 		}
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(sec)
+		sleep(sec)
 		s.keysOn(4) // each server is a node of its own
 		s.unlock(m)
 	})
@@ -237,14 +237,14 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 		}
 		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(sec)
+		sleep(sec)
 		s.keysOn(3)
 		for _, n := range s.nodes {
 			assert.True(s, n.DB(other).Exists("lock"))
 		}
 		s.taken(latter, "lock", "a process of after")
 		s.unlock(m)
-		time.Sleep(sec)
+		sleep(sec)
 		for _, n := range s.nodes {
 			assert.False(s, n.DB(other).Exists("lock"))
 		}
@@ -266,7 +266,7 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					}
 					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
 					w := s.calls(all[pair[1]], patient(mode...)...)
-					time.Sleep(3 * sec)
+					sleep(3 * sec)
 					s.unlock(m)
 					s.within(w, 10*ms) // the retry delay is an hour
 					s.unlock(w.Mutex)
@@ -304,7 +304,7 @@ func TestJointRestartGuard(t *testing.T) {
 		for _, twoAddresses := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, two addresses %v", name, twoAddresses), func(t *testing.T) {
 				changing(t, 3, func(s change) {
-					time.Sleep(minute) // the nodes have run for a while
+					sleep(minute) // the nodes have run for a while
 					var before, after []pool.Pool
 					for i, c := range s.clients {
 						other := c
@@ -317,7 +317,7 @@ func TestJointRestartGuard(t *testing.T) {
 					s.heldByOne(rs.NewMutex("lock"), 0, 2)
 					for range 3 { // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
-						time.Sleep(100 * ms)
+						sleep(100 * ms)
 					}
 					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
 					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(minute)).TryLock(), "which pool #")
@@ -394,7 +394,7 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	locked(c, m)
 	c.reboot(true, emptied)
 	c.thaw(late)
-	time.Sleep(ms)
+	sleep(ms)
 	c.lose(late)
 }
 
@@ -413,11 +413,11 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 			}
 			s.kill(0)
 			moving.to.Store(s.nodes[3])
-			time.Sleep(minute)
+			sleep(minute)
 			s.freeze(2)
 			for range 3 {
 				require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
-				time.Sleep(sec)
+				sleep(sec)
 			}
 			s.thaw(2)
 		})
@@ -432,7 +432,7 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 		s.freeze(5)
 		var patient sync.WaitGroup
 		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", withExpiry(10*hour)))) })
-		time.Sleep(ms)
+		sleep(ms)
 		start := time.Now()
 		m := obtained(s, rs.NewMutex("lock", withExpiry(2*sec)))
 		took(s, start, 100*ms)
@@ -464,14 +464,14 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 // at only one of them.
 func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
-		time.Sleep(minute)
+		sleep(minute)
 		r := &redsynctest.Recorder{}
 		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(withObserver(r), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
 		s.reboot(true, 0)
 		for i := range 20 {
 			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
-			time.Sleep(sec)
+			sleep(sec)
 		}
 		down, up := toldOfNodes(r)
 		nodes := map[int]int{}
@@ -493,7 +493,7 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 func TestJointNewNodesThatRestart(t *testing.T) {
 	for _, name := range []string{"without", "with", "wrong"} {
 		changing(t, 6, func(s change) {
-			time.Sleep(minute)
+			sleep(minute)
 			more := map[string][]pool.Option{
 				"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * sec))},
 			}[name]
@@ -514,11 +514,11 @@ func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
 		m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
 		s.taken(later, "lock", "a process of the later set")
 		s.unlock(m)
-		time.Sleep(sec)
+		sleep(sec)
 		s.freeze(0)
 		require.ErrorIs(s, m.TryLock(), redsync.ErrNoQuorum)
 		s.thaw(0)
-		time.Sleep(sec)
+		sleep(sec)
 		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
 		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
 	})

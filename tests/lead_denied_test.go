@@ -96,7 +96,7 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(10 * sec)
+		sleep(10 * sec)
 		start := time.Now()
 		f.denies(denials[0], 0, 1, 2)
 		assert.Equal(f, []int{0, 1, 2}, deniedBy(f.T, <-campaigned))
@@ -108,7 +108,7 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 		for _, n := range f.nodes {
 			n.Heal()
 		}
-		time.Sleep(guard)
+		sleep(guard)
 	})
 }
 
@@ -154,7 +154,7 @@ func TestALockGoesOnWhileNodesDenyIt(t *testing.T) {
 			n.On("set", 1<<20, embedded.Fault{Err: denials[0]})
 		}
 		w := f.calls(f.Redsync, forever)
-		time.Sleep(10 * sec)
+		sleep(10 * sec)
 		require.False(f, w.isDone())
 		for _, n := range f.nodes {
 			n.Heal()

@@ -122,7 +122,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 	for _, want := range []error{nil, errWork} {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-				time.Sleep(minute) // many expiries
+				sleep(minute) // many expiries
 				alive(k, ctx)
 				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
@@ -133,7 +133,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 			})
 			require.ErrorIs(k, err, want)
 			assert.Equal(k, want == nil, err == nil)
-			time.Sleep(ms)
+			sleep(ms)
 			k.nothingLeft()
 		})
 	}
@@ -187,10 +187,10 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
-		time.Sleep(ms)
+		sleep(ms)
 		third := e.runs(e.newProcess(), patient(mode...)...)
 		e.leads(first, 1)
-		time.Sleep(minute)
+		sleep(minute)
 		e.leads(first, 1)
 		start := time.Now()
 		first.resign <- struct{}{}
@@ -247,7 +247,7 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 				}
 				m := redsync.FromContext(ctx)
 				fence := m.Fence()
-				time.Sleep(minute)
+				sleep(minute)
 				assert.ErrorIs(e, context.Cause(ctx), redsync.ErrLockLost)
 				assert.Equal(e, fence, m.Fence(), "the Mutex in the context still has the token of its own term")
 				return nil
@@ -256,10 +256,10 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 		synctest.Wait()
 		e.nodes.CutOff(stubborn)
 		second := e.runs(e.newProcess())
-		time.Sleep(30 * sec)
+		sleep(30 * sec)
 		e.leads(second, 1)
 		e.nodes.Reconnect(stubborn)
-		time.Sleep(minute)
+		sleep(minute)
 		assert.Equal(e, 1, runs)
 		second.resign <- struct{}{}
 		require.ErrorIs(e, <-done, errWork)
@@ -270,7 +270,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
 		lead := func(fn work) error { return k.Lead(k.Context(), "lock", fn) }
 		panicked(k, func() { _ = lead(func(context.Context) error { panic("the user's") }) })
-		time.Sleep(ms)
+		sleep(ms)
 		k.nothingLeft()
 
 		require.ErrorIs(k, lead(func(ctx context.Context) error {
@@ -282,7 +282,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			alive(k, ctx)
 			return errWork
 		}), errWork)
-		time.Sleep(ms)
+		sleep(ms)
 		k.nothingLeft()
 
 		err := lead(func(context.Context) error {
@@ -292,7 +292,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		require.ErrorIs(k, err, errWork)
 		require.ErrorAs(k, err, new(*redsync.RedisError), "the error names the node whose release failed")
 		k.thaw(majority...)
-		time.Sleep(guard)
+		sleep(guard)
 	})
 }
 
@@ -328,13 +328,13 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(all[0], 1)
 				c.fail(e.kit, allNodes...)
 				all = append(all, e.runs(e.nodes.Process(), mode...)) // it has met no node
-				time.Sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * sec)
+				sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * sec)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range all {
 					assert.True(e, open(waiting.done))
 				}
 				c.mend(e.kit, allNodes...)
-				time.Sleep(c.within)
+				sleep(c.within)
 				require.Zero(e, e.term(2).ended)
 			})
 		})
@@ -349,7 +349,7 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 			asked.Add(1)
 			return 10 * sec
 		}))
-		time.Sleep(minute)
+		sleep(minute)
 		assert.True(e, open(slow.done), "WithTries has no effect")
 		assert.InDelta(e, 7, asked.Load(), 1)
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
@@ -380,16 +380,16 @@ func TestTakeOver(t *testing.T) {
 			options := append(opts{withLockDelay(c.delay)}, mode...)
 			all := []*candidate{e.runs(e.newProcess(), options...)}
 			for range c.die + 1 {
-				time.Sleep(sec) // they stand in the queue in this order
+				sleep(sec) // they stand in the queue in this order
 				all = append(all, e.runs(e.newProcess(), options...))
 			}
-			time.Sleep(rand.N(guard)) // somewhere between two extensions
+			sleep(rand.N(guard)) // somewhere between two extensions
 			e.leads(all[0], 1)
 			died, bound := time.Now(), guard+c.delay+takeOver+time.Duration(c.die-1)*headDied
 			for _, dead := range all[:c.die] {
 				e.nodes.CutOff(dead.rs)
 			}
-			time.Sleep(bound)
+			sleep(bound)
 			next := e.term(2) // which checks that the context of the first leader has ended before
 			assert.Contains(e, all[c.die:], next.of)
 			assert.LessOrEqual(e, next.began.Sub(died), bound)
