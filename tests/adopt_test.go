@@ -52,7 +52,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 				return lasts(minute)(ctx)
 			}))
 			assert.Zero(f, m.Fence())
-			require.ErrorIs(f, other.With(hearsAll).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(f, other.With(hearsAll).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		})
 	}
 }

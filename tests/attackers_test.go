@@ -19,7 +19,7 @@ func TestANodeThatGrantsEverybody(t *testing.T) {
 		liar := f.nodes[2]
 		liar.On("set", 1e6, embedded.Fault{Then: func(args []string) { liar.Del(args[0]) }})
 		m := f.held()
-		require.ErrorIs(f, f.another().NewMutex("lock").TryLock(), redsync.ErrFailed)
+		errorIs(f, f.another().NewMutex("lock").TryLock(), redsync.ErrFailed)
 		f.unlocks(m)
 		f.kill(3, 4)
 		bare := obtained(f, f.NewMutex("lock"))

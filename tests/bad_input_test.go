@@ -59,7 +59,7 @@ func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 			rs.NewMutex("lock").Lock(), rs.With(withFair).NewMutex("lock").TryLock(), rs.Do(t.Context(), "lock", never),
 			rs.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}),
 		} {
-			require.ErrorIs(t, err, redsync.ErrNoPools)
+			errorIs(t, err, redsync.ErrNoPools)
 		}
 		shut(t, rs)
 	}

@@ -52,7 +52,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 					m := f.NewMutex("lock", option, withObserver(&told))
 					f.stepsOn(command, ahead, validity)
 					err := m.TryLock()
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+					errorIs(f, err, redsync.ErrNoQuorum)
 					require.NotErrorIs(f, err, redsync.ErrFailed)
 					require.ErrorContains(f, err, "too few nodes answered in time")
 					isOver(f, m, redsync.ErrNotHeld)

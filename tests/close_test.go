@@ -42,7 +42,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
 			refuses(k.T, m, "closed")
 			err := m.Lock()
-			require.ErrorIs(k, err, redsync.ErrClosed)
+			errorIs(k, err, redsync.ErrClosed)
 			require.NotErrorIs(k, err, redsync.ErrFailed)
 		}
 		shut(k, copied) // a second Close does nothing
@@ -196,10 +196,10 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 				assert.ErrorIs(k, rs.Close(ctx), errWork, "the program may end after either Close")
 				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
-			require.ErrorIs(k, rs.Close(ctx), errWork)
+			errorIs(k, rs.Close(ctx), errWork)
 			took(k, start, c.want, "%+v", c)
 			wg.Wait()
-			require.ErrorIs(k, k.Close(k.Context()), errWork)
+			errorIs(k, k.Close(k.Context()), errWork)
 		})
 	}
 }
@@ -285,13 +285,13 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			synctest.Wait()
 			k.freeze(2, 3, 4)
 			for _, name := range c.tried {
-				require.ErrorIs(k, k.NewMutex(string(name)).TryLock(), redsync.ErrNoQuorum)
+				errorIs(k, k.NewMutex(string(name)).TryLock(), redsync.ErrNoQuorum)
 			}
 			for _, name := range c.adopted {
 				failsWith(k, k.NewMutex(string(name), withValue("value")).Unlock, redsync.ErrNoQuorum)
 			}
 			err := k.Close(limited(k, cmp.Or(c.limit, sec)))
-			require.ErrorIs(k, err, redsync.ErrNoQuorum)
+			errorIs(k, err, redsync.ErrNoQuorum)
 			require.ErrorContains(k, err, "the release of "+text)
 			assert.Len(k, joinedNodes(err), 3)
 			end := cmp.Or(c.end, "; keys that are left go in 7.1s at the latest")
@@ -346,7 +346,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			for i, m := range held {
 				<-m.Lost()
 				err := m.Err()
-				require.ErrorIs(t, err, redsync.ErrLockLost)
+				errorIs(t, err, redsync.ErrLockLost)
 				if i < 9 { // the last one may have expired before
 					require.ErrorIs(t, err, redis.ErrClosed, "%d: %v", i, err)
 					for node := range 5 {
@@ -357,7 +357,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			wg.Wait()
 			close(errs)
 			for err := range errs {
-				require.ErrorIs(t, err, redis.ErrClosed)
+				errorIs(t, err, redis.ErrClosed)
 				require.ErrorContains(t, err, clientClosed)
 				require.NotErrorIs(t, err, redsync.ErrFailed)
 				require.Equal(t, errors.Is(err, redsync.ErrNoQuorum), !errors.Is(err, redsync.ErrLockLost), "%v", err)

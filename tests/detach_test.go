@@ -97,7 +97,7 @@ func TestDetachFails(t *testing.T) {
 			redsync.ErrNotHeld: f.NewMutex("lock", withValue("not extended")), redsync.ErrNoPools: {},
 		} {
 			_, err := m.Detach(f.Context())
-			require.ErrorIs(f, err, want)
+			errorIs(f, err, want)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 			assert.False(k, open(lost))
 			isOver(k, m, redsync.ErrNotHeld)
 			_, told := only[observe.Lost](k.T, r)
-			require.ErrorIs(k, told, redsync.ErrLockLost)
+			errorIs(k, told, redsync.ErrLockLost)
 			assert.Empty(k, redsynctest.Events[observe.Detached](r))
 			sleep(100 * ms)
 			assert.Equal(k, left, k.keys("lock"), "shown: %v", shown)

@@ -63,15 +63,15 @@ func TestALossThatTheFunctionReturnsIsSaidOnce(t *testing.T) {
 				err := call(k, k.Context(), func(ctx context.Context) error {
 					k.nodes.Steal("lock")
 					<-ctx.Done()
-					require.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
+					errorIs(k, context.Cause(ctx), redsync.ErrLockLost)
 					returned = c.returned(ctx)
 					return returned
 				})
-				require.ErrorIs(k, err, redsync.ErrLockLost)
+				errorIs(k, err, redsync.ErrLockLost)
 				isTaken(k, err)
 				require.NotErrorIs(k, err, redsync.ErrFailed)
 				if returned != nil {
-					require.ErrorIs(k, err, returned)
+					errorIs(k, err, returned)
 				}
 				assert.Equal(k, c.losses, strings.Count(err.Error(), "lock lost"), "%v", err)
 				assert.Regexp(k, `^redsync: (do|lead) "lock": lock lost: `, err.Error(), "the reason comes first")
@@ -126,6 +126,8 @@ func TestEachLossOfNestedDosIsSaidOnce(t *testing.T) {
 type work = func(context.Context) error
 
 func nothing(context.Context) error { return nil }
+
+func failing(context.Context) error { return errWork }
 
 func never(context.Context) error { panic("it was called") }
 
@@ -216,11 +218,11 @@ func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(withWatchdog)
 		ctx, start := k.Context(), time.Now()
-		require.ErrorIs(k, k.notRun(k.NewMutex("lock").TryDo(ctx, never)), errOthers)
-		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never)), errOthers)
-		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never, withFair)), errOthers)
+		errorIs(k, k.notRun(k.NewMutex("lock").TryDo(ctx, never)), errOthers)
+		errorIs(k, k.notRun(k.TryDo(ctx, "lock", never)), errOthers)
+		errorIs(k, k.notRun(k.TryDo(ctx, "lock", never, withFair)), errOthers)
 		took(k, start, 0)
-		require.ErrorIs(k, k.ran(k.TryDo(ctx, "other", func(context.Context) error { return errWork }, withFencing)), errWork)
+		errorIs(k, k.ran(k.TryDo(ctx, "other", failing, withFencing)), errWork)
 		require.NoError(k, k.ran(k.TryDo(ctx, "other", nothing)))
 	})
 }
@@ -233,7 +235,7 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 		inner := func(context.Context) error { return k.NewMutex("inner").TryLock() }
 		try := func(ctx context.Context) error { return k.ran(k.TryDo(ctx, "lock", inner)) }
 		for _, err := range []error{try(k.Context()), k.ran(k.TryDo(k.Context(), "lock", try))} {
-			require.ErrorIs(k, err, redsync.ErrFailed)
+			errorIs(k, err, redsync.ErrFailed)
 			isTaken(k, err)
 		}
 	})
@@ -279,7 +281,7 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 			until := m.Until()
 			if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
 				isTaken(k, err)
-				require.ErrorIs(k, err, redsync.ErrFailed)
+				errorIs(k, err, redsync.ErrFailed)
 			}
 			alive(k, m)
 			assert.Equal(k, until, m.Until())
@@ -420,7 +422,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 			require.Regexp(k, `^redsync: (failed to extend lock|extend) "lock": `, err.Error())
 			assert.Equal(k, s.Value, m.Value())
 			_, why := only[observe.Extended](k.T, r)
-			require.ErrorIs(k, err, why)
+			errorIs(k, err, why)
 			assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
 			k.thaw(majority...)
 			if !anothers {
@@ -448,7 +450,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 					}
 				})
 				err := adopt(m)
-				require.ErrorIs(f, err, want)
+				errorIs(f, err, want)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				assert.Zero(f, m.Until())
 				sleep(sec)

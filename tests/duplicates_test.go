@@ -41,7 +41,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
 				start := time.Now()
 				err := m.Lock()
-				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				errorIs(f, err, redsync.ErrDuplicateNode)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				require.ErrorContains(f, err, "nodes #1 and #3")
 				took(f, start, 0, "Lock does not wait: retries would not help")
@@ -49,7 +49,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				sleep(ms)
 				f.keysOn(0)
 				before := f.traffic()
-				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+				errorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 				f.hasSent(before, "the process knows of the duplicate, so it sends nothing more")
 			})
 		}
@@ -82,7 +82,7 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 		locks := func(options ...pool.Option) error { // two connections to each of two servers
 			return process(f.pick(0, 0, 1, 1), options...).NewMutex("lock").TryLock()
 		}
-		require.ErrorIs(f, locks(), redsync.ErrDuplicateNode)
+		errorIs(f, locks(), redsync.ErrDuplicateNode)
 		sleep(sec)
 		err := locks(pool.WithoutIdentity())
 		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
@@ -102,6 +102,24 @@ func (a *movable) client() *redis.Client {
 			return a.to.Load().Dial(ctx, network, addr)
 		},
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
+	play(t, func(f field) {
+		var moving movable
+		moving.to.Store(f.nodes[0])
+		clients := clientsOf(f.pick(0, 1, 2, 0))
+		clients[1] = moving.client()
+		m := on(clients).NewMutex("lock")
+		errorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+		moving.to.Store(f.nodes[1])
+		f.kill(1)
+		sleep(minute) // the connection to the wrong server has ended
+		require.NotErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+		f.nodes[1].Restart(true)
+		sleep(minute)
+		obtained(f, m)
 	})
 }
 
@@ -129,7 +147,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		works()
 		assert.Empty(f, log.above())
 		moving.to.Store(f.nodes[0])
-		f.nodes[4].Kill()
+		f.kill(4)
 		sleep(sec)
 		works()
 		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
@@ -155,12 +173,12 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
 			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, withNodeTimeout(sec))...))
 			f.confirms(m.Extend()) // the server and node 1 are a quorum
-			f.nodes[1].Freeze()
+			f.freeze(1)
 			until := m.Until()
 			ctx := limited(f, sec)
 			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
 			assert.Equal(f, until, m.Until())
-			f.nodes[1].Thaw()
+			f.thaw(1)
 			_, _ = m.Unlock()
 		})
 	}

@@ -27,7 +27,7 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 			lose(k, m)
 			_, _ = m.Valid()
 			err := m.Err()
-			require.ErrorIs(k, err, redsync.ErrLockLost)
+			errorIs(k, err, redsync.ErrLockLost)
 			_, _ = m.Valid()
 			_, _ = m.Extend()
 			assert.Same(k, err, m.Err())

@@ -50,7 +50,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 				require.NoError(f, err)
 				f.unlock(m)
 			} else {
-				require.ErrorIs(f, err, redsync.ErrFailed)
+				errorIs(f, err, redsync.ErrFailed)
 				isTaken(f, err)
 			}
 			f.keysOn(0)
@@ -73,23 +73,21 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 }
 
 func TestPriority(t *testing.T) {
-	for name, across := range map[string]bool{"in one process": false, "across processes": true} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode opts) {
-				m := locked(k, k.another(mode...).NewMutex("lock"))
-				rs := k.With(mode...)
-				var calls []*call
-				for _, class := range []int{0, 5, -5, 5, 0, 999, -999} {
-					if across {
-						rs = k.another(mode...)
-					}
-					calls = append(calls, k.calls(rs, patient(redsync.WithPriority(class))...))
-					sleep(ms)
+	for _, across := range []bool{false, true} { // processes
+		inEachMode(t, onKit, func(k kit, mode opts) {
+			m := locked(k, k.another(mode...).NewMutex("lock"))
+			rs := k.With(mode...)
+			var calls []*call
+			for _, class := range []int{0, 5, -5, 5, 0, 999, -999} {
+				if across {
+					rs = k.another(mode...)
 				}
-				k.unlock(m)
-				assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, ms))
-				k.nothingLeft()
-			})
+				calls = append(calls, k.calls(rs, patient(redsync.WithPriority(class))...))
+				sleep(ms)
+			}
+			k.unlock(m)
+			assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, ms))
+			k.nothingLeft()
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,19 +47,14 @@ type contest struct {
 	field
 	options opts
 
+	sequence atomic.Int64
 	mu       sync.Mutex
-	sequence int
 	locks    []tokenOf
 	at       map[uint64]bool // the tokens of those who believe that they hold the lock
 	together int             // how often more than one believed so
 }
 
-func (c *contest) next() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sequence++
-	return c.sequence
-}
+func (c *contest) next() int { return int(c.sequence.Add(1)) }
 
 // contender locks in one goroutine, of a process whose clock is ahead.
 func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {

@@ -175,7 +175,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 			}
 			require.ErrorContains(k, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
 			sleep(c.want - time.Nanosecond)
-			require.ErrorIs(k, m.TryLock(), redsync.ErrNoQuorum)
+			errorIs(k, m.TryLock(), redsync.ErrNoQuorum)
 			sleep(time.Nanosecond)
 			k.unlock(obtained(k, m))
 		})
@@ -327,7 +327,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 				assert.Equal(f, before+5*(raised+1), f.scripts())
 				f.unlock(m)
 			} else {
-				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				errorIs(f, err, redsync.ErrNoQuorum)
 				require.ErrorContains(f, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
 				assert.Equal(f, before+5*4, f.scripts(), "three rounds, and a release")
 				for i := range f.nodes {
@@ -345,7 +345,7 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 			m := f.fenced().NewMutex("lock")
 			f.registers(odd, odd, odd)
 			err := m.TryLock()
-			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			errorIs(f, err, redsync.ErrNoQuorum)
 			require.ErrorContains(f, err, odd)
 			assert.Zero(f, m.Fence())
 			f.noKeys()
@@ -484,7 +484,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 				}
 				m, err := locks()
 				if followed == "" {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+					errorIs(f, err, redsync.ErrNoQuorum)
 					require.ErrorContains(f, err, "the fencing register {lock}:fence is at ")
 					require.ErrorContains(f, err, "which no client can have written")
 					f.noKeys()
@@ -523,7 +523,7 @@ func TestFenceFarRegistersAndASilentNodeOfThree(t *testing.T) {
 			f.freeze(2)
 			start := time.Now()
 			err := process(f.nodes[:3]).NewMutex("lock", withFencing).TryLock()
-			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			errorIs(f, err, redsync.ErrNoQuorum)
 			require.ErrorContains(f, err, "which no client can have written")
 			if registers[1] == "-" {
 				assert.LessOrEqual(f, time.Since(start), patience)
@@ -541,7 +541,7 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 		err := fencedLock(f.fenced(), "names").TryLock()
 		require.ErrorContains(f, err, "one of the fencing registers {lock}:fence, {other}:fence is at "+poisons[0])
 		require.Equal(f, 3, strings.Count(err.Error(), poisons[0]), "nobody waits for the others")
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		errorIs(f, err, redsync.ErrNoQuorum)
 	})
 }
 
@@ -609,7 +609,7 @@ func TestFenceIsRecoveredByDeletingTheRegisters(t *testing.T) {
 		for range 2 {
 			f.unlock(obtained(f, rs.NewMutex("lock")))
 		}
-		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+		errorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
 		f.allAt(uint64(math.MaxInt64))
 		for _, n := range f.nodes {
 			n.Del(fenceKey)

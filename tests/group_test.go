@@ -51,7 +51,7 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 		shut(f, a)
 		<-first.done
 		for _, err := range []error{first.err, a.NewMutex("lock").Lock()} {
-			require.ErrorIs(f, err, redsync.ErrClosed)
+			errorIs(f, err, redsync.ErrClosed)
 		}
 		sleep(100 * ms)
 		f.atOnce(m, second)

@@ -168,7 +168,7 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 			if c.err == nil {
 				k.unlock(c.Mutex)
 			} else {
-				require.ErrorIs(k, c.err, context.Canceled)
+				errorIs(k, c.err, context.Canceled)
 			}
 			k.within(next, 0)
 			k.unlock(next.Mutex)

@@ -129,7 +129,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		assert.InDelta(f, 100, all, 10)
 
 		// Observers are told of the last change, even if late.
-		f.nodes[2].Kill()
+		f.kill(2)
 		for range 15 {
 			f.uses()
 			sleep(100 * ms)

@@ -239,7 +239,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		shut(f, closed)
 		traffic := f.nodes[0].Traffic()
 		s, err := f.NewMutex("a").Inspect(parentOf(nil))
-		require.ErrorIs(f, err, context.Canceled)
+		errorIs(f, err, context.Canceled)
 		require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 		assert.Zero(f, s)
 		_, err = f.NewMutex("a", withExpiry(-1)).Inspect(f.Context())
@@ -248,7 +248,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 			redsync.New().NewMutex("a"): redsync.ErrNoPools, {}: redsync.ErrNoPools, closed.NewMutex("a"): redsync.ErrClosed,
 		} {
 			_, err = m.Inspect(f.Context())
-			require.ErrorIs(f, err, want)
+			errorIs(f, err, want)
 		}
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
 	})
@@ -257,7 +257,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 // The JSON of a Status says why a node is silent, and has each process in full: a float64 would round it.
 func TestStatusInJSON(t *testing.T) {
 	play(t, func(f field) {
-		f.nodes[1].Kill()
+		f.kill(1)
 		m := locked(f, f.NewMutex("a", withOwner("w")))
 		s := f.inspected(m)
 		text, err := json.Marshal(s)
@@ -350,7 +350,7 @@ func TestAHugeValueEndsNoConnection(t *testing.T) {
 			_, err := f.NewMutex("lock").Inspect(f.Context())
 			require.Equal(f, want == nil, err == nil)
 			if want != nil {
-				require.ErrorIs(f, err, want)
+				errorIs(f, err, want)
 				require.ErrorContains(f, err, "too long")
 			}
 			require.Error(f, f.NewMutex("lock", withOwner("me")).TryLock())

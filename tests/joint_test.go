@@ -119,7 +119,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 						alive(s, m) // the watchdog extends
 						s.unlock(m)
 					} else {
-						require.ErrorIs(s, err, redsync.ErrNoQuorum)
+						errorIs(s, err, redsync.ErrNoQuorum)
 					}
 					s.thaw(digits(c.frozen)...)
 				})
@@ -344,12 +344,12 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 			refuses(s.T, rs.NewMutex("lock"), want)
 			shut(s, rs)
 		}
-		require.ErrorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
+		errorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
 		for _, rs := range []*redsync.Redsync{
 			s.joint(good, append(s.at(4), s.elsewhere(4)...)),                                  // only the answers show that two nodes of after are one
 			s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...)), // two addresses are allowed, three are not
 		} {
-			require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+			errorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
 		}
 	})
 }
@@ -363,7 +363,7 @@ func TestOpenJoint(t *testing.T) {
 	const one, two, three = "127.0.0.1:1 ", "127.0.0.1:2 ", "127.0.0.1:3 "
 	require.ErrorContains(t, opens(one, "nonsense"), `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
 	err := opens("", one)
-	require.ErrorIs(t, err, redsync.ErrNoPools)
+	errorIs(t, err, redsync.ErrNoPools)
 	require.ErrorContains(t, err, "OpenJoint: before: ")
 	require.ErrorContains(t, opens(one+two, two+three, withExpiry(-1)), "redsync: OpenJoint: WithExpiry(-1ns)")
 	err = opens(one+two, two+three+"127.0.0.1:4")
@@ -416,7 +416,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 			sleep(minute)
 			s.freeze(2)
 			for range 3 {
-				require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+				errorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
 				sleep(sec)
 			}
 			s.thaw(2)
@@ -516,7 +516,7 @@ func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
 		s.unlock(m)
 		sleep(sec)
 		s.freeze(0)
-		require.ErrorIs(s, m.TryLock(), redsync.ErrNoQuorum)
+		errorIs(s, m.TryLock(), redsync.ErrNoQuorum)
 		s.thaw(0)
 		sleep(sec)
 		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))

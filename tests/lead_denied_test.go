@@ -38,7 +38,7 @@ func (f field) denies(answer string, nodes ...int) {
 
 // deniedBy returns the nodes that err names, and checks that each of them denies.
 func deniedBy(t *testing.T, err error) (nodes []int) {
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
+	errorIs(t, err, redsync.ErrNoQuorum)
 	for _, e := range joinedNodes(err) {
 		var node *redsync.RedisError
 		require.ErrorAs(t, e, &node)
@@ -77,7 +77,7 @@ func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
 		f.closes(rs)
 		time.AfterFunc(10*sec, func() { f.restart(2, 3) })
 		start := time.Now()
-		require.ErrorIs(f, rs.Lead(f.Context(), "lock", func(context.Context) error { return errWork }, mode...), errWork)
+		errorIs(f, rs.Lead(f.Context(), "lock", failing, mode...), errWork)
 		assert.InDelta(f, 11.5, time.Since(start).Seconds(), 1.5)
 	})
 }
