@@ -318,9 +318,16 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			rs := on(clients)
 			var held []*redsync.Mutex
 			for i, options := range []opts{
-				nil, {withWatchdog}, {withFencing}, {withExpiry(hour)}, {withPermits(2)},
-				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {withLockDelay(minute)},
-				{withMinHold(minute)}, {withExpiry(50 * ms), withWatchdog},
+				nil,
+				{withWatchdog},
+				{withFencing},
+				{withExpiry(hour)},
+				{withPermits(2)},
+				{withShared, withWatchdog},
+				{withSetNXOnExtend, withWatchdog},
+				{withLockDelay(minute)},
+				{withMinHold(minute)},
+				{withExpiry(50 * ms), withWatchdog},
 			} {
 				held = append(held, locked(t, rs.NewMutex(string(rune('a'+i)), options...)))
 			}
