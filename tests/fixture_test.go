@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"runtime"
@@ -212,7 +213,7 @@ var newNodes = pool.WithNoLocksBefore(locksBegin)
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, newNodes)...)
-	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
+	f.as(rs.With(redsync.WithExpiry(sec))).meet()
 	time.Sleep(max(ms, time.Until(locksBegin)))
 	return rs
 }
@@ -299,14 +300,15 @@ func (j *journal) extended() []time.Duration {
 
 // Durations that follow from the default options.
 const (
-	guard    = 8 * time.Second // the expiry
-	drift    = 82 * ms         // of the expiry
+	sec      = time.Second
+	guard    = 8 * sec // the expiry
+	drift    = 82 * ms // of the expiry
 	validity = guard - drift
 	patience = 400 * ms // the node deadline
 
 	// How long a restarted node does not count under the restart guard.
-	quarantine       = guard + drift + time.Second
-	fencedQuarantine = quarantine + 10*time.Second + 3*patience
+	quarantine       = guard + drift + sec
+	fencedQuarantine = quarantine + 10*sec + 3*patience
 )
 
 // guards are the options of a pool with the restart guard (true), and without it (false).
@@ -346,23 +348,40 @@ func patient(more ...redsync.Option) opts {
 	return append(opts{forever, redsync.WithRetryDelay(time.Hour)}, more...)
 }
 
+// Options that several tests use.
+var (
+	lasting = redsync.WithExpiry(time.Minute)
+	once    = redsync.WithTries(1)
+)
+
+// noError checks that err is nil.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	require.NoError(tb, err)
+}
+
+// logsTo returns the option of a logger that writes lines of text.
+func logsTo(w io.Writer) redsync.Option {
+	return redsync.WithLogger(slog.New(slog.NewTextHandler(w, nil)))
+}
+
 // operations are Unlock, Extend and Valid by name.
 func operations(m *redsync.Mutex) map[string]func() (bool, error) {
 	return map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid}
 }
 
 // refuses checks that every operation of m fails with an error that contains what.
-func refuses(t *testing.T, m *redsync.Mutex, what string) {
-	t.Helper()
-	require.ErrorContains(t, m.Lock(), what)
-	require.ErrorContains(t, m.TryLock(), what)
+func refuses(tb testing.TB, m *redsync.Mutex, what string) {
+	tb.Helper()
+	require.ErrorContains(tb, m.Lock(), what)
+	require.ErrorContains(tb, m.TryLock(), what)
 	for name, operation := range operations(m) {
 		ok, err := operation()
-		assert.False(t, ok, name)
-		require.ErrorContains(t, err, what, name)
+		assert.False(tb, ok, name)
+		require.ErrorContains(tb, err, what, name)
 	}
-	assert.Zero(t, m.Until())
-	assert.Zero(t, m.Remaining())
+	assert.Zero(tb, m.Until())
+	assert.Zero(tb, m.Remaining())
 }
 
 // named returns how errors name an embedded node.
@@ -393,24 +412,38 @@ func (u user) meet() {
 	synctest.Wait() // Unlock returns at a quorum
 }
 
-func (u user) unlock(m *redsync.Mutex) {
+// An unlocker is a Mutex or a call.
+type unlocker interface{ Unlock() (bool, error) }
+
+// locks returns a Mutex of "lock" that Lock has locked, and obtains one that TryLock has locked.
+func (u user) locks(options ...redsync.Option) *redsync.Mutex {
+	u.Helper()
+	return locked(u, u.NewMutex("lock", options...))
+}
+
+func (u user) obtains(options ...redsync.Option) *redsync.Mutex {
+	u.Helper()
+	return obtained(u, u.NewMutex("lock", options...))
+}
+
+func (u user) unlock(m unlocker) {
 	u.Helper()
 	u.confirms(m.Unlock())
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that no key is left.
-func (f field) unlocks(m *redsync.Mutex) {
+func (f field) unlocks(m unlocker) {
 	f.Helper()
 	f.unlock(m)
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	f.keysOn(0)
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that nothing is left.
-func (k kit) unlocks(m *redsync.Mutex) {
+func (k kit) unlocks(m unlocker) {
 	k.Helper()
 	k.unlock(m)
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	k.nothingLeft()
 }
 
@@ -496,7 +529,7 @@ func (f field) noKeys() {
 	f.Helper()
 	synctest.Wait()
 	f.keysOn(0)
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * sec)
 	f.keysOn(0)
 }
 
@@ -595,6 +628,15 @@ func (k kit) lose(nodes ...int) {
 	}
 }
 
+// drop deletes keys on all nodes.
+func (f field) drop(keys ...string) {
+	for _, n := range f.nodes {
+		for _, key := range keys {
+			n.Del(key)
+		}
+	}
+}
+
 // lose deletes the key on some nodes.
 func (f field) lose(nodes ...int) {
 	for _, i := range nodes {
@@ -641,11 +683,17 @@ func wake(rs *redsync.Redsync) {
 	time.Sleep(100 * ms)
 }
 
+// onEach makes nodes answer the next commands of a name with a fault.
+func onEach(nodes embedded.Nodes, command string, times int, fault embedded.Fault) {
+	for _, n := range nodes {
+		n.On(command, times, fault)
+	}
+}
+
 // slow makes every node answer scripts and SET late, the next 1000 of each.
 func (f field) slow(by time.Duration) {
-	for _, n := range f.nodes {
-		n.On("evalsha", 1000, embedded.Fault{Delay: by})
-		n.On("set", 1000, embedded.Fault{Delay: by})
+	for _, command := range []string{"evalsha", "set"} {
+		onEach(f.nodes, command, 1000, embedded.Fault{Delay: by})
 	}
 }
 
@@ -705,6 +753,11 @@ func (u user) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
 	return u.begins(rs.NewMutex("lock", options...))
 }
 
+// waits is calls for a patient waiter.
+func (u user) waits(rs *redsync.Redsync, options ...redsync.Option) *call {
+	return u.calls(rs, patient(options...)...)
+}
+
 // begins calls Lock of m in a goroutine, and returns once that Lock waits or has returned.
 func (u user) begins(m *redsync.Mutex) *call {
 	c := &call{Mutex: m, done: make(chan struct{})}
@@ -734,8 +787,24 @@ func (u user) within(c *call, limit time.Duration) time.Duration {
 	return took
 }
 
+// served is within, and unlocks c.
+func (u user) served(c *call, limit time.Duration) time.Duration {
+	u.Helper()
+	took := u.within(c, limit)
+	u.unlock(c)
+	return took
+}
+
+// stillWait checks that no call has returned.
+func (u user) stillWait(calls ...*call) {
+	u.Helper()
+	for i, c := range calls {
+		require.False(u, c.isDone(), "call %d", i)
+	}
+}
+
 // atOnce unlocks m and checks that c has the lock at the same moment.
-func (u user) atOnce(m *redsync.Mutex, c *call) {
+func (u user) atOnce(m unlocker, c *call) {
 	u.Helper()
 	require.False(u, c.isDone())
 	start := time.Now()
@@ -823,11 +892,17 @@ func of[E redsynctest.Event](r *redsynctest.Recorder) (events []E, errs []error)
 }
 
 // only returns the one event of a kind, with its error.
-func only[E redsynctest.Event](t *testing.T, r *redsynctest.Recorder) (E, error) {
-	t.Helper()
+func only[E redsynctest.Event](tb testing.TB, r *redsynctest.Recorder) (E, error) {
+	tb.Helper()
 	events, errs := of[E](r)
-	require.Len(t, events, 1)
+	require.Len(tb, events, 1)
 	return events[0], errs[0]
+}
+
+// observingAs is observing as a subtest.
+func observingAs(t *testing.T, name string, f func(f field, r *redsynctest.Recorder)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { observing(t, f) })
 }
 
 // forget drops what was recorded so far.

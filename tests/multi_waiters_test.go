@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 // In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
 // matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
-	fair := patient(withFair, redsync.WithExpiry(time.Minute))
+	fair := patient(withFair, lasting)
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
 		playAs(t, "held by "+how, func(f field) {
 			other := f.another()
@@ -31,7 +30,7 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 					f.callsSeveral(f.Redsync, both, fair...)
 					time.Sleep(ms)
 					f.unlock(b)
-					f.within(w, time.Second)
+					f.within(w, sec)
 				}
 			}
 			time.Sleep(100 * ms)
@@ -40,12 +39,9 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 			behind := f.callsOn(f.Redsync, "a", fair...)
 			time.Sleep(100 * ms)
 			for range 5 {
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
-				cancel()
+				require.Error(f, other.NewMutex("a", fair...).LockContext(limited(f, sec))) // it does not overtake the multi, and the caller of a behind it
 			}
-			require.True(f, open(multi.done))
-			require.True(f, open(behind.done))
+			f.stillWait(multi, behind)
 		})
 	}
 }
@@ -58,14 +54,11 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 		c := f.locked([]string{"c"})
 		w := f.callsOn(other, "c", patient()...)
 		time.Sleep(100 * ms)
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
-		}
+		onEach(f.nodes, "evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
 		require.Error(f, f.NewMultiMutex(both).TryLock())
 		time.Sleep(10 * ms)
 		f.unlock(c)
-		f.within(w, 50*ms)
-		f.unlock(w.Mutex)
+		f.served(w, 50*ms)
 	})
 }
 
@@ -75,25 +68,22 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 	for _, wins := range []bool{false, true} {
 		play(t, func(f field) {
 			other := f.another()
-			b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
+			b := locked(f, other.NewMutex("b", lasting))
 			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*ms))
 			time.Sleep(100 * ms)
-			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 50 * ms})
-			}
+			onEach(f.nodes, "evalsha", 2, embedded.Fault{Delay: 50 * ms})
 			underWay := 120 * ms // the try
 			if wins {
 				f.unlock(b)
 				underWay = 20 * ms
 			}
 			time.Sleep(underWay)
-			require.True(f, open(multi.done))
+			f.stillWait(multi)
 			a := f.callsOn(f.Redsync, "a", patient(withFair)...)
-			require.True(f, open(a.done))
+			f.stillWait(a)
 			<-multi.done
 			require.Equal(f, wins, multi.err == nil, "%v", multi.err)
-			f.within(a, 10*time.Second)
-			f.unlock(a.Mutex)
+			f.served(a, 10*sec)
 		})
 	}
 }

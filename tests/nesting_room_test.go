@@ -39,7 +39,7 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 						wg.Go(func() {
 							err := f.Do(ctx, "lock", func(context.Context) error {
 								joined.Add(1)
-								time.Sleep(time.Second)
+								time.Sleep(sec)
 								return errWork
 							}, c.inner...)
 							if !errors.Is(err, errWork) {
@@ -63,9 +63,9 @@ func TestLimitOfOneOfTwoHolds(t *testing.T) {
 	for full, other := range map[string]string{"a": "b", "b": "a"} {
 		play(t, func(f field) {
 			f.inside(other, func(ctx context.Context) {
-				require.NoError(f, f.Do(ctx, full, func(ctx context.Context) error {
+				noError(f, f.Do(ctx, full, func(ctx context.Context) error {
 					for range 5 {
-						require.ErrorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
+						errorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
 					}
 					return f.Do(ctx, other, func(ctx context.Context) error {
 						return f.Do(ctx, other, nothing)

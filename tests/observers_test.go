@@ -25,13 +25,13 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 		k.confirms(m.Unlock())
 		time.Sleep(100 * ms)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
-		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
+		require.Len(k, got, 2) // the release was sent at once, and again after 50 ms
 		for i, u := range got {
 			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
 		}
 		assert.Equal(t, 1, got[1].Pending)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * sec)
 		got, _ = of[observe.ReleaseUnconfirmed](r)
 		assert.InDelta(t, 12, len(got), 2)
 		for _, u := range got {
@@ -60,14 +60,14 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 					require.Error(k, errs[i])
 					want := observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
 					if i == len(got)-1 {
-						assert.InDelta(t, 7*time.Second, u.Within, float64(time.Second), "the keys expire within 8 s")
+						assert.InDelta(t, 7*sec, u.Within, float64(sec)) // the keys expire within 8 s
 						want.Name, want.Mode, want.GivenUp, want.Within = "", "", true, u.Within
 					}
 					assert.Equal(t, want, u)
 				}
 				forget(r)
 				time.Sleep(time.Minute)
-				assert.Empty(t, redsynctest.Events[observe.ReleaseUnconfirmed](r), "nothing is told after Close")
+				assert.Empty(t, redsynctest.Events[observe.ReleaseUnconfirmed](r)) // nothing is told after Close
 			})
 		})
 	}
@@ -91,17 +91,17 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		kitMetAs(t, name, func(k kit) {
 			b := &blocker{gate: make(chan struct{})}
 			var log safeBuffer
-			rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			rs := k.With(redsync.WithObserver(b), logsTo(&log))
 			dog := locked(k, rs.NewMutex("lock", withWatchdog))
-			time.Sleep(3 * time.Second) // the observer is stuck in the first extension
-			m := locked(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
+			time.Sleep(3 * sec) // the observer is stuck in the first extension
+			m := locked(k, rs.NewMutex("other", redsync.WithExpiry(sec)))
 			start := time.Now()
 			<-m.Lost()
 			took(k, start, 988*ms)
 			time.Sleep(time.Minute)
-			require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
+			noError(k, dog.Err()) // the watchdog extends the lock although the observer is stuck
 			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
-			assert.Empty(k, lost(), "the stuck observer has been told of no loss yet")
+			assert.Empty(k, lost()) // the stuck observer has been told of no loss yet
 			if closes {
 				start = time.Now()
 				shut(k, rs)
@@ -114,7 +114,7 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 			close(b.gate)
 			assert.Len(k, lost(), 1)
 			extended, _ := of[observe.Extended](&b.Recorder)
-			assert.Len(k, extended, 23, "the watchdog has extended 23 times within 63.988 s")
+			assert.Len(k, extended, 23) // the watchdog has extended 23 times within 63.988 s
 		})
 	}
 }
@@ -149,8 +149,8 @@ func TestObserversThatAreNoneAreAnError(t *testing.T) {
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
 		playAs(t, want, func(f field) {
-			refuses(f.T, f.NewMutex("lock", option), want)
-			refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
+			refuses(f, f.NewMutex("lock", option), want)
+			refuses(f, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
 			f.hasSent(0)
 		})
 	}

@@ -55,16 +55,16 @@ func TestOwnerOfEachKind(t *testing.T) {
 						u.ownedBy(peek.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
 							has, err := c.nodes[1].Get(key)
-							require.NoError(u, err)
+							noError(u, err)
 							assert.Contains(u, has, peek.Value(m))
 							assert.Equal(u, kind.shared, has != peek.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
 						isTaken(u, rival.TryLock())
-						time.Sleep(30 * time.Second) // the watchdog extends it
+						time.Sleep(30 * sec) // the watchdog extends it
 						u.confirms(m.Extend())
 						u.confirms(m.Valid())
-						require.NoError(u, u.Current(u.Context(), m.Sequencer()))
+						noError(u, u.Current(u.Context(), m.Sequencer()))
 						u.unlock(m)
 						synctest.Wait()
 						obtained(u, rival)
@@ -86,11 +86,11 @@ func TestOwnerInDoAndLead(t *testing.T) {
 			return nil
 		}
 		owned := redsync.WithOwner(oddLabel)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
-		require.NoError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
+		noError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
+		noError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
 			return k.Do(ctx, "lock", says, redsync.WithOwner("of a joined call"))
 		}))
-		require.NoError(t, k.Lead(k.Context(), "lock", says, owned))
+		noError(t, k.Lead(k.Context(), "lock", says, owned))
 		assert.Equal(t, 3, calls)
 	})
 }
@@ -113,15 +113,15 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 				require.NoError(f, encoding.read(data, &got), by)
 				assert.Equal(f, s, got, by)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
 			receiver.confirms(m.Extend())
 			f.ownedBy(peek.Value(m), label, since)
-			require.NoError(f, f.Current(f.Context(), s))
+			noError(f, f.Current(f.Context(), s))
 			given := f.detaches(m)
 			assert.Equal(f, s.Value, given.Value)
 			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
-			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+			noError(f, m.Do(f.Context(), func(ctx context.Context) error {
 				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
 				return nil
 			}))
@@ -167,14 +167,14 @@ func TestOwnerOutOfRange(t *testing.T) {
 // A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
 func TestOwnerOfTheNextLock(t *testing.T) {
 	playMet(t, func(f field) {
-		m := locked(t, f.NewMutex("lock"))
-		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
+		m := f.locks()
+		c := f.waits(f.Redsync, redsync.WithOwner("a"))
 		redsync.WithOwner("a").Apply(m)
 		plain := peek.Value(m)
 		f.atOnce(m, c)
 		assert.NotEqual(t, plain, peek.Value(c.Mutex))
 		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
-		f.unlocks(c.Mutex)
+		f.unlocks(c)
 		locked(t, m)
 		f.ownedBy(peek.Value(m), "a", time.Now())
 		f.unlocks(m)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -47,9 +46,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 // Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
-		for _, n := range f.nodes[3:] {
-			require.NoError(t, n.Set("lock", "another's"))
-		}
+		f.occupy("lock", 3, 4)
 		m := f.NewMutex("lock", withFair, redsync.WithObserver(panics{on: "attempt"}))
 		panicked(t, func() { _ = m.Lock() })
 		synctest.Wait()
@@ -67,8 +64,8 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 		isOver(t, m, redsync.ErrNotHeld)
 		f.confirms(m.Valid()) // the panic in Extend releases nothing
 		before := f.traffic()
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
+		time.Sleep(10 * sec)
+		assert.Equal(t, before, f.traffic()) // nothing extends the lock after the panic
 		f.keysOn(0)
 		f.closesAtOnce()
 	})
@@ -76,45 +73,40 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 	quick := redsync.WithRetryDelay(10 * ms)
-	at := func(n int) func() bool { // reports whether it is called for the nth time
-		return func() bool { n--; return n == 0 }
-	}
-	generates := func(n int) redsync.Option {
-		now := at(n)
-		return redsync.WithGenValueFunc(func() (string, error) {
-			if now() {
-				panic("the user's")
-			}
-			return rand.Text(), nil
-		})
-	}
-	delays := func(n int) redsync.Option {
-		now := at(n)
-		return redsync.WithRetryDelayFunc(func(int) time.Duration {
-			if now() {
-				panic("the user's")
-			}
-			return 10 * ms
-		})
-	}
-	for name, option := range map[string]func() redsync.Option{
-		"the first value":  func() redsync.Option { return generates(1) },
-		"the third value":  func() redsync.Option { return generates(3) },
-		"the delay":        func() redsync.Option { return delays(1) },
-		"the second delay": func() redsync.Option { return delays(2) },
-		"the attempt":      func() redsync.Option { return redsync.WithObserver(panics{on: "attempt"}) },
-		"the log":          func() redsync.Option { return logs("redsync: attempt failed") },
+	type panicking = func(now func()) redsync.Option // now panics in the given call
+	generates := panicking(func(now func()) redsync.Option {
+		return redsync.WithGenValueFunc(func() (string, error) { now(); return rand.Text(), nil })
+	})
+	delays := panicking(func(now func()) redsync.Option {
+		return redsync.WithRetryDelayFunc(func(int) time.Duration { now(); return 10 * ms })
+	})
+	for name, c := range map[string]struct {
+		option panicking
+		in     int // the call
+	}{
+		"the first value":  {generates, 1},
+		"the third value":  {generates, 3},
+		"the delay":        {delays, 1},
+		"the second delay": {delays, 2},
+		"the attempt":      {func(func()) redsync.Option { return redsync.WithObserver(panics{on: "attempt"}) }, 0},
+		"the log":          {func(func()) redsync.Option { return logs("redsync: attempt failed") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := k.held(mode...)
-				bad := k.NewMutex("lock", append(mode, quick, option())...)
+				calls := 0
+				now := func() {
+					if calls++; calls == c.in {
+						panic("the user's")
+					}
+				}
+				bad := k.NewMutex("lock", append(mode, quick, c.option(now))...)
 				panicked(k, func() { _ = bad.Lock() })
 				isOver(k, bad, redsync.ErrNotHeld)
-				next := k.calls(k.Redsync, patient(mode...)...)
+				next := k.waits(k.Redsync, mode...)
 				k.atOnce(m, next)
-				k.unlock(next.Mutex)
-				time.Sleep(time.Second)
+				k.unlock(next)
+				time.Sleep(sec)
 				k.nothingLeft()
 				k.closesAtOnce()
 			})
@@ -155,13 +147,11 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	playMet(t, func(f field) {
-		giver := locked(t, f.NewMutex("lock"))
+		giver := f.locks()
 		calls := 0
 		m := f.NewMutex("lock", forever, redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {
-				before := f.traffic()
-				f.unlock(giver)
-				assert.Equal(t, before, f.traffic(), "the lock is handed over, which sends nothing")
+				f.silently("the lock is handed over", func() { f.unlock(giver) })
 				panic("the user's")
 			}
 			return 5 * ms

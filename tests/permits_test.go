@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,7 +58,7 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 	time.Sleep(ms)
 	for _, i := range nodes {
-		require.NoError(f, f.nodes[i].Set(slotOf(slot), value))
+		noError(f, f.nodes[i].Set(slotOf(slot), value))
 		f.nodes[i].SetTTL(slotOf(slot), ttl)
 	}
 }
@@ -67,7 +66,7 @@ func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 // nothingOfPermits checks that no key is left.
 func (f field) nothingOfPermits() {
 	f.Helper()
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	for i, n := range f.nodes {
 		assert.Empty(f, n.Keys(), "node %d", i)
 	}
@@ -79,10 +78,10 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
-			held = append(held, locked(f, f.NewMutex("lock", options...)))
+			held = append(held, f.locks(options...))
 		}
 		taken := isTaken(f, other.NewMutex("lock", options...).TryLock())
-		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
+		assert.Len(f, taken.Nodes, 3) // the error names a quorum of nodes, which proves that no permit is free
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
 			waiters = append(waiters, f.calls(rs, options...))
@@ -93,13 +92,13 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		f.confirms(held[0].Valid())
 		for i, w := range waiters {
 			for _, later := range waiters[i:] {
-				require.False(f, later.isDone())
+				f.stillWait(later)
 			}
 			f.unlock(held[i])
 			f.within(w, 10*ms)
 		}
 		for _, w := range waiters {
-			f.unlock(w.Mutex)
+			f.unlock(w)
 		}
 		f.nothingOfPermits()
 	})
@@ -151,7 +150,7 @@ func without(s []int, e int) (rest []int) {
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		playMet(t, func(f field) {
-			m := locked(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
+			m := f.locks(redsync.WithPermits(2), withWatchdog)
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
@@ -170,7 +169,7 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 				f.confirms(m.Valid())
 				f.unlock(m)
 			}
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * sec)
 			assert.Equal(f, make([]int, 5), f.holdsOn(value, 2))
 		})
 	}
@@ -186,9 +185,8 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 				f.puts(1, "b", time.Minute, 1, 2)
 				f.puts(0, "c", time.Minute, 3)
 				f.puts(1, "d", time.Minute, 4)
-				w := f.calls(f.Redsync, patient(permitsOf(n, weight)...)...)
-				f.within(w, 20*ms)
-				f.unlock(w.Mutex)
+				w := f.waits(f.Redsync, permitsOf(n, weight)...)
+				f.served(w, 20*ms)
 			})
 		}
 	}
@@ -206,16 +204,15 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 		last := f.calls(other, permitsOf(3, 1, patient(withFair)...)...)
 		f.unlock(two)
 		time.Sleep(100 * ms)
-		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
-		require.False(f, last.isDone(), "the last call waits behind the call that wants all permits")
+		f.stillWait(three) // the call for three permits waits: only two are free
+		f.stillWait(last)  // the last call waits behind the call that wants all permits
 		f.unlock(one)
 		f.within(three, 10*ms)
 		f.confirms(three.Extend())
 		f.confirms(three.Valid())
-		require.False(f, last.isDone())
-		f.unlock(three.Mutex)
-		f.within(last, 10*ms)
-		f.unlock(last.Mutex)
+		f.stillWait(last)
+		f.unlock(three)
+		f.served(last, 10*ms)
 		f.nothingOfPermits()
 	})
 }
@@ -224,18 +221,16 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		var few, many []*redsync.Mutex
+		var many []*redsync.Mutex
 		for range 5 {
 			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
 		}
-		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
-		isTaken(f, few[0].TryLock())
-		w := f.calls(f.Redsync, patient(redsync.WithPermits(2))...)
+		isTaken(f, f.NewMutex("lock", redsync.WithPermits(2)).TryLock())
+		w := f.waits(f.Redsync, redsync.WithPermits(2))
 		for _, m := range many {
 			f.unlock(m)
 		}
-		f.within(w, 10*ms)
-		f.unlock(w.Mutex)
+		f.served(w, 10*ms)
 		f.nothingOfPermits()
 	})
 }
@@ -244,13 +239,13 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
 			other := f.another()
-			m := locked(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
+			m := f.locks(permitsOf(3, weight, withWatchdog)...)
 			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
 			text, err := redsync.ParseSequencer(s.String())
-			require.NoError(f, err)
+			noError(f, err)
 			assert.Equal(f, s, text)
-			require.NoError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
+			noError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
 
 			over := redsync.WithSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
@@ -265,37 +260,19 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 
 			d := other.NewMutex("lock", over)
 			f.confirms(d.Extend())
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			f.confirms(d.Valid())
 			require.Error(f, d.Downgrade(f.Context()))
 			f.unlock(d)
-			require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 			f.nothingOfPermits()
 
 			locked(f, m)
 			over = redsync.WithSequencer(m.Sequencer())
 			f.unlock(other.NewMutex("lock", over))
 			failsWith(f, m.Valid, redsync.ErrLockLost)
-			require.NoError(f, other.NewMutex("lock", over).Lock(), "Lock begins a hold of its own")
+			noError(f, other.NewMutex("lock", over).Lock()) // Lock begins a hold of its own
 		})
-	}
-}
-
-// A malformed text of a Sequencer is an error.
-func TestSequencersOfPermitsAreChecked(t *testing.T) {
-	texts := func(modes string) map[string]error {
-		errs := map[string]error{}
-		for mode := range strings.FieldsSeq(modes) {
-			_, errs[mode] = redsync.ParseSequencer("redsync2." + mode + ".bG9jaw.0.dg")
-		}
-		return errs
-	}
-	for mode, err := range texts("permits-3-0 permits-3-2 permits-3-0-2 permits-256-255") {
-		require.NoError(t, err, mode)
-	}
-	for mode, err := range texts("permits-3-3 permits-3 permits-0-0 permits-257-0 permits-3--1 permits-3-00 permits-3-2-0 permits-3-1-1 " +
-		"permits-x-0 permits-3-0- permits-+3-0 permits-3-+0 permits 3-0") {
-		require.Error(t, err, mode)
 	}
 }
 
@@ -308,11 +285,11 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
 			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
 		} {
-			refuses(f.T, f.NewMutex("lock", options...), what)
-			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
+			refuses(f, f.NewMutex("lock", options...), what)
+			refuses(f, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
 		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
-			refuses(f.T, f.NewMutex(name), "is reserved")
+			refuses(f, f.NewMutex(name), "is reserved")
 		}
 		obtained(f, f.NewMutex("{lock}:slot"))
 		obtained(f, f.NewMutex("{lock}:slot:x"))
@@ -329,7 +306,7 @@ func TestPermitsOfOneMutex(t *testing.T) {
 			all.Go(func() {
 				assert.NoError(f, m.Do(f.Context(), func(context.Context) error {
 					most.Store(max(most.Load(), at.Add(1)))
-					time.Sleep(time.Second)
+					time.Sleep(sec)
 					at.Add(-1)
 					return nil
 				}))
@@ -339,12 +316,10 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		assert.EqualValues(f, 3, most.Load())
 
 		locked(f, m)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
-		err := m.LockContext(ctx)
+		err := m.LockContext(limited(f, sec))
 		require.ErrorContains(f, err, "this Mutex holds")
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		time.AfterFunc(time.Second, func() { f.unlock(m) })
+		errorIs(f, err, context.DeadlineExceeded)
+		time.AfterFunc(sec, func() { f.unlock(m) })
 		locked(f, m)
 		f.unlock(m)
 		f.nothingOfPermits()
@@ -360,8 +335,8 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 		"fair":                permitsOf(1, 1, withFair),
 	} {
 		playMetAs(t, name, func(f field) {
-			f.puts(1, "stranger", 3*time.Second, allNodes...)
-			m := locked(f, f.NewMutex("lock", redsync.WithPermits(1)))
+			f.puts(1, "stranger", 3*sec, allNodes...)
+			m := f.locks(onePermit)
 			value := f.owners(0, 1)
 			next := f.calls(f.Redsync, append(next, patient()...)...)
 			time.Sleep(5 * ms)
@@ -372,7 +347,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 			isOver(f, m, redsync.ErrNotHeld)
 			f.confirms(next.Extend())
 			f.nobodyWaits()
-			f.unlock(next.Mutex)
+			f.unlock(next)
 			f.nothingOfPermits()
 		})
 	}

@@ -79,7 +79,7 @@ func pictures(t *testing.T) (paths []string) {
 	t.Helper()
 	for _, dir := range []string{"../docs", "../bench"} {
 		found, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-		require.NoError(t, err)
+		noError(t, err)
 		paths = append(paths, found...)
 	}
 	require.NotEmpty(t, paths)
@@ -159,7 +159,7 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 		}
 		dark, want := strings.TrimSuffix(path, ".svg")+"-dark.svg", darkPicture.Replace(read(t, path))
 		if os.Getenv("REDSYNC_PICTURES_REWRITE") == "1" && filepath.Dir(path) == "../docs" {
-			require.NoError(t, os.WriteFile(dark, []byte(want), 0o644))
+			noError(t, os.WriteFile(dark, []byte(want), 0o644))
 		}
 		assert.Equal(t, want, read(t, dark), path)
 	}
@@ -170,7 +170,7 @@ func TestPicturesAreShownInBothForms(t *testing.T) {
 	t.Parallel()
 	pages := read(t, "../README.md") + read(t, "../bench/README.md")
 	docs, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
+	noError(t, err)
 	for _, page := range docs {
 		pages += read(t, page)
 	}

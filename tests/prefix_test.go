@@ -20,14 +20,6 @@ import (
 
 // This file shows that a name behind WithPrefix is the name with the prefix, for everything that has names.
 
-// on returns a lock of the kind on these names.
-func (k lockKind) on(rs *redsync.Redsync, names []string, options ...redsync.Option) *redsync.Mutex {
-	if len(names) > 1 {
-		return rs.NewMultiMutex(names, options...)
-	}
-	return rs.NewMutex(names[0], append(k.options(), options...)...)
-}
-
 // TestPrefixIsAPartOfTheName makes one lock of each kind with a prefix, and looks at it from processes that write its name
 // with the same prefix, with a shorter one, and with none.
 func TestPrefixIsAPartOfTheName(t *testing.T) {
@@ -67,13 +59,13 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			tr.unlock(apart)
 		}
 
-		require.NoError(tr, other.Current(tr.Context(), s))
-		require.NoError(tr, other.With(redsync.WithPrefix("p:")).Current(tr.Context(), s))
+		noError(tr, other.Current(tr.Context(), s))
+		noError(tr, other.With(redsync.WithPrefix("p:")).Current(tr.Context(), s))
 		err := other.With(redsync.WithPrefix("q:")).Current(tr.Context(), s)
 		require.ErrorContains(tr, err, `the lock is not one of WithPrefix("q:")`)
-		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired, "that would say that the hold is over")
+		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired) // that would say that the hold is over
 
-		require.NoError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
+		noError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
 		failsWith(tr, m.Valid, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 	})
@@ -88,9 +80,9 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 		for what := range 4 {
 			m := locked(tr, kind.lock(tr.With(prefix)))
 			s, err := m.Detach(tr.Context())
-			require.NoError(tr, err)
+			noError(tr, err)
 			over := redsync.WithSequencer(s)
-			refuses(tr.T, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
+			refuses(tr, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
 			adopter := []*redsync.Mutex{
 				kind.on(other, kind.names, prefix, over), kind.on(other.With(prefix), s.Names(), over),
 				other.NewMutex(s.Name, over, prefix), other.NewMutex(s.Name, over),
@@ -112,20 +104,20 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 		f.meet()
 		f.as(p).inside("a", func(ctx context.Context) {
 			f.joins(ctx, short.NewMutex(":a"), redsync.FromContext(ctx), "the same name")
-			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
-			require.NoError(f, q.Do(ctx, "a", func(ctx context.Context) error {
+			errorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
+			noError(f, q.Do(ctx, "a", func(ctx context.Context) error {
 				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
 				time.Sleep(ms)
 				f.have(5, "p:a", "q:a")
 				return nil
 			}))
 		})
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 
 		m := locked(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
 		time.Sleep(ms)
-		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
+		noError(f, q.NewMutex("a").TryLock()) // nobody is ahead in its line
 		f.silently("the lock is handed over", func() {
 			f.unlock(m)
 			f.within(same, 0)
@@ -133,15 +125,14 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
 		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
-		f.unlock(same.Mutex)
-		f.within(fair, time.Second)
-		f.unlock(fair.Mutex)
+		f.unlock(same)
+		f.served(fair, sec)
 
 		leads := f.watches(f.another().NewMutex("p:lead"), nil)
 		time.Sleep(10 * ms)
-		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
+		noError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
 		time.Sleep(10 * ms)
-		assert.Len(f, leads.fresh(), 3, "free, held, and free, long before the next look")
+		assert.Len(f, leads.fresh(), 3) // free, held, and free, long before the next look
 		leads.stops()
 	})
 }
@@ -149,17 +140,17 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 	play(t, func(f field) {
 		for _, p := range []*redsync.Redsync{f.With(redsync.WithPrefix("{x}")), f.With(redsync.WithPrefix("y"), redsync.WithPrefix("{x}"))} {
-			refuses(f.T, p.NewMutex(""), "must not be empty")
-			refuses(f.T, p.NewMultiMutex([]string{"a", ""}), "must not be empty")
-			refuses(f.T, p.NewMutex(":queue"), `the name "{x}:queue" is reserved`)
-			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
-			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
+			refuses(f, p.NewMutex(""), "must not be empty")
+			refuses(f, p.NewMultiMutex([]string{"a", ""}), "must not be empty")
+			refuses(f, p.NewMutex(":queue"), `the name "{x}:queue" is reserved`)
+			refuses(f, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
+			noError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
 		m := locked(f, f.NewMutex("a", redsync.WithPrefix("p:")))
 		redsync.WithPrefix("q:").Apply(m)
 		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
-		require.ErrorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
+		errorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
 		f.unlock(m)
 	})
 }
@@ -221,15 +212,15 @@ func TestViaClientCallsHooks(t *testing.T) {
 			_ = hooked.Close()
 		}
 		waiter := field{tr.user, tr.nodes}.begins(kind.rival(tr.Redsync, patient()...))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		tr.unlock(m)
 		<-waiter.done
-		require.NoError(tr, waiter.err)
-		tr.unlock(waiter.Mutex)
+		noError(tr, waiter.err)
+		tr.unlock(waiter)
 		for _, n := range tr.nodes {
 			time.Sleep(ms)
 			require.False(tr, n.Exists(key(kind.keys[0])))
-			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
+			noError(tr, n.Set(key(kind.keys[0]), "v4"))
 		}
 		isTaken(tr, kind.rival(tr.Redsync).TryLock())
 		for _, n := range tr.nodes {

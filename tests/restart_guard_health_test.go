@@ -1,7 +1,7 @@
 package redsync_test
 
 import (
-	"log/slog"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +16,7 @@ import (
 // This file shows what observers and the log are told of a node that restarts under pool.WithRestartGuard.
 
 // rounding bounds the error of the uptime that a node reports.
-const rounding = time.Second
+const rounding = sec
 
 // A process that only finds the lock taken says that a restarted node is up again when the guard has ended, and not
 // before.
@@ -26,15 +26,15 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 		options opts
 		guard   time.Duration
 	}
-	settings := map[string]setting{
-		"fencing": {lockKinds[0], opts{withFencing}, fencedQuarantine},
-		"fair":    {lockKinds[0], opts{withFair}, quarantine},
+	settings := []setting{
+		{lockKinds[0], opts{withFencing}, fencedQuarantine},
+		{lockKinds[0], opts{withFair}, quarantine},
 	}
 	for _, kind := range lockKinds {
-		settings[kind.column] = setting{kind, nil, quarantine}
+		settings = append(settings, setting{kind, nil, quarantine})
 	}
-	for name, s := range settings {
-		playAs(t, name, func(f field) {
+	for i, s := range settings {
+		playAs(t, fmt.Sprint(s.kind.column, i), func(f field) {
 			r := &redsynctest.Recorder{}
 			a := f.veteran(guards[true]...)
 			b := f.veteran(guards[true]...).With(redsync.WithObserver(r))
@@ -51,7 +51,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 			require.Len(f, down, 1)
 			require.Empty(f, up)
 			f.confirms(holder.Unlock())
-			require.NoError(f, holder.Lock()) // on node 2, too
+			noError(f, holder.Lock()) // on node 2, too
 			for len(up) == 0 && time.Since(restart) < s.guard+rounding {
 				require.Error(f, standby.TryLock())
 				time.Sleep(100 * ms)
@@ -72,7 +72,7 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
 		playAs(t, name, func(f field) {
 			r, book := &redsynctest.Recorder{}, newLogbook()
-			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
+			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), book.option())
 			m := locked(f, rs.NewMutex("lock"))
 			sleepToTheSecond()
 			f.nodes[2].Kill()
@@ -121,10 +121,10 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 func TestLogOfAFirstStartSaysTheFiguresOfNow(t *testing.T) {
 	play(t, func(f field) {
 		book := newLogbook()
-		rs := f.process(guards[true]...).With(redsync.WithLogger(slog.New(book)), withFencing)
-		for time.Now().Before(locksBegin.Add(20 * time.Second)) {
+		rs := f.process(guards[true]...).With(book.option(), withFencing)
+		for time.Now().Before(locksBegin.Add(20 * sec)) {
 			_ = rs.NewMutex("lock").TryLock()
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 		}
 		lines := book.linesOf("no quorum")
 		require.NotEmpty(f, lines)

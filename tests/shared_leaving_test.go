@@ -22,7 +22,7 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := locked(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
+		m := f.locks(redsync.WithGenValueFunc(value))
 		synctest.Wait()
 		before := f.traffic()
 		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
@@ -36,10 +36,10 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := locked(f, f.NewMutex("lock", withShared))
+		r := f.locks(withShared)
 		synctest.Wait()
 		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
-		require.NoError(f, err)
+		noError(f, err)
 		value := f.readersOf("lock")[0]
 		for what, option := range map[string]redsync.Option{
 			"value":             redsync.WithValue(text),
@@ -47,7 +47,7 @@ func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 			"shared, two lines": redsync.WithSequencer(readSequencer(f, value+"\nb")),
 		} {
 			m := f.NewMutex("lock", option)
-			refuses(f.T, m, "line feed")
+			refuses(f, m, "line feed")
 			require.ErrorContains(f, m.Do(f.Context(), nothing), "line feed", what)
 		}
 		f.confirms(r.Valid())
@@ -59,7 +59,7 @@ func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 func readSequencer(f field, value string) redsync.Sequencer {
 	encode := base64.RawURLEncoding.EncodeToString
 	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
-	require.NoError(f, err)
+	noError(f, err)
 	return s
 }
 
@@ -67,15 +67,13 @@ func readSequencer(f field, value string) redsync.Sequencer {
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
 		down := &downLog{}
-		m := locked(f, f.NewMutex("lock", redsync.WithObserver(down)))
+		m := f.locks(redsync.WithObserver(down))
 		synctest.Wait()
-		for _, n := range f.nodes[:2] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
-		}
+		onEach(f.nodes[:2], "evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		f.downgrades(m)
 		time.Sleep(20 * ms)
-		require.NoError(f, down.of(0))
-		require.NoError(f, down.of(1))
+		noError(f, down.of(0))
+		noError(f, down.of(1))
 		f.unlocks(m)
 		f.noKeys()
 	})
@@ -109,7 +107,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 					}
 				}
 				before := f.traffic()
-				require.NoError(f, c.operation(f, m))
+				noError(f, c.operation(f, m))
 				assert.Equal(f, before+5*sends, f.traffic())
 				for i := range 4 {
 					require.NoError(f, down.of(i), "node %d", i)
@@ -118,7 +116,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 			}
 			require.ErrorContains(f, down.of(4), "NOPERM")
 			told := redsynctest.Events[observe.WakeUpDenied](r)
-			assert.Len(f, told, 5, "each node once")
+			assert.Len(f, told, 5) // each node once
 			for _, d := range told {
 				require.ErrorContains(f, d.Err, denial)
 			}
@@ -144,11 +142,10 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 			require.Equal(f, done, line[i].isDone(), i)
 		}
 		assert.Equal(f, 1, f.entries("lock"))
-		f.unlock(line[0].Mutex)
-		f.unlock(line[1].Mutex)
+		f.unlock(line[0])
+		f.unlock(line[1])
 		for _, c := range line[2:] {
-			f.within(c, 10*ms)
-			f.unlock(c.Mutex)
+			f.served(c, 10*ms)
 		}
 		f.nobodyWaits()
 	})
@@ -161,37 +158,37 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		other := f.another()
 		taken := locked(f, other.NewMutex("lock"))
-		first := f.calls(f.Redsync, patient(withShared)...)
+		first := f.waits(f.Redsync, withShared)
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
-		second := f.calls(f.Redsync, patient(withShared, redsync.WithPriority(1))...)
+		second := f.waits(f.Redsync, withShared, redsync.WithPriority(1))
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 2)
 		f.unlock(taken)
 		f.within(first, 10*ms)
 		f.within(second, 10*ms)
 		require.Equal(f, 1, f.entries("lock"))
-		f.unlock(first.Mutex)
-		f.unlock(second.Mutex)
+		f.unlock(first)
+		f.unlock(second)
 		f.nobodyWaits()
 	})
 }
 
 // A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
 func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
-	for _, option := range []redsync.Option{withFencing, redsync.WithExpiry(9 * time.Second)} {
+	for _, option := range []redsync.Option{withFencing, redsync.WithExpiry(9 * sec)} {
 		playMet(t, func(f field) {
 			first := f.held()
-			plain := f.calls(f.Redsync, patient(withShared)...)
+			plain := f.waits(f.Redsync, withShared)
 			time.Sleep(ms)
-			differs := f.calls(f.Redsync, patient(withShared, option)...)
+			differs := f.waits(f.Redsync, withShared, option)
 			time.Sleep(ms)
 			f.unlock(first)
 			f.within(plain, 10*ms)
 			f.within(differs, 10*ms)
 			assert.Equal(f, 2, f.entries("lock"))
-			f.unlock(plain.Mutex)
-			f.unlock(differs.Mutex)
+			f.unlock(plain)
+			f.unlock(differs)
 		})
 	}
 }
@@ -199,14 +196,14 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.NewMutex("lock", patient(withShared, redsync.WithLockDelay(20*time.Second))...))
+		m := f.locks(patient(withShared, redsync.WithLockDelay(20*sec))...)
 		end := m.Until()
-		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
+		noError(f, m.Lock()) // Lock waits until the hold of the Mutex is over
 		assert.False(f, time.Now().Before(end))
 		f.unlock(m)
 		synctest.Wait()
-		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
-		time.Sleep(21 * time.Second)
-		obtained(f, f.NewMutex("lock"))
+		require.Error(f, f.NewMutex("lock").TryLock()) // the keys of the first hold stay, because it was not unlocked
+		time.Sleep(21 * sec)
+		f.obtains()
 	})
 }

@@ -45,14 +45,14 @@ var noQueueACL = append([]string{"+time"}, plainACL...)
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	closesSoon(t, rs)
-	return rs.With(redsync.WithNodeTimeout(4*time.Second), redsync.WithExpiry(5*time.Minute))
+	return rs.With(redsync.WithNodeTimeout(4*sec), redsync.WithExpiry(5*time.Minute))
 }
 
 // closesSoon makes the test close rs at its end. Close does not wait for nodes that are down.
 func closesSoon(t *testing.T, rs *redsync.Redsync) {
 	t.Helper()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
 		defer cancel()
 		_ = rs.Close(ctx)
 	})
@@ -95,7 +95,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			unlocks(t, r)
 		}
 		w := locked(t, rs.NewMutex("lock"))
-		require.NoError(t, w.Downgrade(t.Context()))
+		noError(t, w.Downgrade(t.Context()))
 		obtained(t, other)
 		unlocks(t, w)
 		unlocks(t, other)
@@ -136,12 +136,12 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	servers := realredis.StartCluster(t)
 	a, _ := clusterProcess(t, servers)
 	b, _ := clusterProcess(t, servers)
-	a = a.With(redsync.WithExpiry(time.Minute))
+	a = a.With(lasting)
 	shared := withShared
 	apart := locked(t, a.NewMutex("apart}", shared))
 	require.Error(t, a.NewMutex("apart}").TryLock())
 	r := locked(t, a.NewMutex("lock", shared))
-	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*time.Second))
+	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*sec))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
 	queued := func() bool {
@@ -155,7 +155,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	require.Eventually(t, queued, soon, ms)
 	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
 	unlocks(t, r)
-	require.NoError(t, <-done)
+	noError(t, <-done)
 	unlocks(t, w)
 	unlocks(t, apart)
 }

@@ -28,13 +28,13 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	for name, show := range shows {
 		kitAs(t, name, func(k kit) {
 			server, giver := k.another(), k.held()
-			c := k.calls(k.Redsync, patient()...)
+			c := k.waits(k.Redsync)
 			s := redsync.Sequencer{Name: "lock", Value: show(giver)}
 			require.NotEmpty(k, s.Value)
 			k.atOnce(giver, c)
 			assert.NotEqual(k, s.Value, peek.Value(c.Mutex))
-			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
-			k.unlocks(c.Mutex)
+			errorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired) // Current says that the lock was unlocked
+			k.unlocks(c)
 		})
 	}
 }
@@ -44,10 +44,10 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
-		m := locked(t, k.NewMutex("lock"))
+		m := k.locks()
 		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
 		other := locked(t, third.NewMutex("lock"))
-		c := k.calls(k.Redsync, patient()...)
+		c := k.waits(k.Redsync)
 		time.Sleep(ms)
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.False(t, c.isDone())
@@ -90,7 +90,7 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 			f.lose(majority...)
 			obtained(t, m)
 			assert.False(t, open(lost))
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			left := 0
 			for _, n := range f.nodes {
 				if has, _ := n.Get("lock"); has == former {
@@ -109,10 +109,10 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 		m := k.held()
 		value := m.Value()
 		given := k.another().NewMutex("lock", redsync.WithValue(value))
-		time.Sleep(7 * time.Second)
+		time.Sleep(7 * sec)
 		confirmed(t, given.Extend)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, value, m.Value(), "kept")
+		time.Sleep(2 * sec)
+		assert.Equal(t, value, m.Value()) // kept
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.Empty(t, m.Value())
 		time.Sleep(ms)
@@ -121,8 +121,8 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 }
 
 // printed returns v in every form in which a program may log it.
-func printed(t *testing.T, v any) string {
-	t.Helper()
+func printed(tb testing.TB, v any) string {
+	tb.Helper()
 	var all strings.Builder
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		_, _ = fmt.Fprintf(&all, verb+"\n", v)
@@ -131,7 +131,7 @@ func printed(t *testing.T, v any) string {
 	slog.New(slog.NewTextHandler(&all, nil)).Info("text", "v", v, slog.Group("group", "v", v))
 	slog.New(slog.NewJSONHandler(&all, nil)).Info("json", "v", v, "in", []any{v})
 	text, err := json.Marshal(struct{ V any }{v})
-	require.NoError(t, err)
+	noError(tb, err)
 	all.Write(text)
 	return all.String()
 }
@@ -140,9 +140,9 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.held(withFencing)
 		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := locked(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
+		over := locked(f, f.NewMutex("over", redsync.WithExpiry(sec)))
 		values := []string{"secret", over.Value(), fenced.Value()}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }
 		for want, m := range map[string]*redsync.Mutex{
 			fmt.Sprintf(`redsync.Mutex("lock", held until %s, token %d)`, at(fenced), fenced.Fence()): fenced,
@@ -152,7 +152,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 			`redsync.Mutex("", nil)`:                                      nil,
 		} {
 			assert.Equal(f, want, fmt.Sprint(m))
-			text := printed(f.T, m)
+			text := printed(f, m)
 			for _, value := range values {
 				assert.NotContains(f, text, value)
 			}
@@ -198,10 +198,10 @@ func TestARedsyncShowsItsNodes(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.With(redsync.WithValue("secret"))
 		assert.Equal(f, "redsync.Redsync(127.0.0.1:7001, 127.0.0.1:7002, 127.0.0.1:7003, 127.0.0.1:7004, 127.0.0.1:7005)", fmt.Sprint(rs))
-		assert.NotContains(f, printed(f.T, rs), "secret")
+		assert.NotContains(f, printed(f, rs), "secret")
 		var none *redsync.Redsync
 		assert.Equal(f, "redsync.Redsync()", fmt.Sprint(none))
-		assert.Contains(f, printed(f.T, none), `{"V":null}`)
+		assert.Contains(f, printed(f, none), `{"V":null}`)
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 func stuckScripts(t *testing.T) (deletes, removes string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/operating.md")
-	require.NoError(t, err)
+	noError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## A lock is stuck\n")
 	found := regexp.MustCompile(`(?m)^redis-cli -h \$node EVAL "(.*)" 1 orders:17 'VALUE'$`).FindAllStringSubmatch(section, -1)
 	require.Len(t, found, 2)
@@ -35,9 +35,9 @@ func (f field) breaks(script, key, value string) (done int) {
 	for _, n := range f.nodes {
 		c := n.Client()
 		reply, err := c.Eval(f.Context(), script, []string{key}, value).Int()
-		require.NoError(f, err)
+		noError(f, err)
 		done += reply
-		require.NoError(f, c.Close())
+		noError(f, c.Close())
 	}
 	return done
 }
@@ -49,7 +49,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 		m := locked(f, f.another().NewMutex(name, withWatchdog))
 		synctest.Wait()
 		value, err := f.nodes[0].Get(name)
-		require.NoError(f, err)
+		noError(f, err)
 		assert.Zero(f, f.breaks(deletes, name, "another"))
 		assert.Equal(f, 5, f.breaks(deletes, name, value))
 		assert.Zero(f, f.breaks(deletes, name, value))
@@ -65,7 +65,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 		}
 		synctest.Wait()
 		text, err := f.nodes[0].Get(name)
-		require.NoError(f, err)
+		noError(f, err)
 		lines := strings.Split(text, "\n")
 		require.Len(f, lines, 4)
 		assert.Equal(f, "readers", lines[0])
@@ -79,8 +79,8 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 			assert.Equal(f, i == 0, f.nodes[0].Exists(name))
 			if i == 0 {
 				assert.Len(f, f.inspected(f.NewMutex(name)).Holders, 1)
-				time.Sleep(5 * time.Second) // the other extends
-				require.NoError(f, all[0].Err())
+				time.Sleep(5 * sec) // the other extends
+				noError(f, all[0].Err())
 				require.Error(f, all[1].Err())
 			}
 		}
@@ -104,7 +104,7 @@ func TestRedsyncV4LearnsOfAForceAtItsExtend(t *testing.T) {
 	play(t, func(f field) {
 		const value = "Tq2NfQ6zYQ1dUt4QkPJqkA=="
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set("a", value))
+			noError(f, n.Set("a", value))
 			n.SetTTL("a", time.Minute)
 		}
 		m := f.NewMutex("a")

@@ -22,8 +22,7 @@ var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
 	"TryLock": func(_ user, m *redsync.Mutex) error { return m.TryLock() },
 	"Do":      func(u user, m *redsync.Mutex) error { return m.Do(u.Context(), nothing) },
 	"a context that ends": func(u user, m *redsync.Mutex) error {
-		ctx, cancel := context.WithTimeout(u.Context(), 2*time.Second)
-		defer cancel()
+		ctx := limited(u, 2*sec)
 		return m.LockContext(ctx)
 	},
 }
@@ -33,7 +32,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {
 				holder := locked(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
-				time.Sleep(12 * time.Second)
+				time.Sleep(12 * sec)
 				r := &redsynctest.Recorder{}
 				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
 				err := call(f.user, m)
@@ -46,7 +45,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 				synctest.Wait()
 				attempts := redsynctest.Events[observe.Attempt](r)
 				require.NotEmpty(f, attempts)
-				require.ErrorIs(f, err, attempts[len(attempts)-1].Err, "the error is that of the last attempt")
+				errorIs(f, err, attempts[len(attempts)-1].Err) // the error is that of the last attempt
 				assert.Equal(f, err, redsynctest.Events[observe.NotAcquired](r)[0].Err)
 				f.unlock(holder)
 			})
@@ -70,13 +69,13 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 		without := commands(func() { require.Error(f, plain.TryLock()) })
 		assert.Equal(f, without+5, commands(func() { require.Error(f, owned.TryLock()) }))
 		assert.Equal(f, without, commands(func() {
-			require.ErrorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
+			errorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
 		}))
 		f.unlock(holder)
 		assert.Equal(f, 5, commands(func() {
 			obtained(f, owned)
 			f.unlock(owned)
-		}), "the release")
+		})) // the release
 	})
 }
 
@@ -92,12 +91,11 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 
 		holder = f.another(redsync.WithOwner("them")).NewMutex("a", withWatchdog)
 		locked(f, holder)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
+		ctx := limited(f, sec)
 		time.AfterFunc(900*ms, func() { f.freeze(majority...) })
 		start := time.Now()
 		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
+		errorIs(f, err, context.DeadlineExceeded)
 		assert.LessOrEqual(f, time.Since(start), 1050*ms)
 		if assert.ErrorAs(f, err, &taken) {
 			assert.Empty(f, taken.Owner)

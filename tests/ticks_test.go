@@ -18,7 +18,7 @@ import (
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
 	for _, i := range nodes {
-		require.NoError(f, f.nodes[i].Set("lock", "another's"))
+		noError(f, f.nodes[i].Set("lock", "another's"))
 		f.nodes[i].SetTTL("lock", time.Hour)
 	}
 }
@@ -33,7 +33,7 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 			"WithTries(1)": (*redsync.Mutex).Lock,
 		} {
 			before, start := f.traffic(), time.Now()
-			err := try(f.NewMutex("lock", append(mode, redsync.WithTries(1))...))
+			err := try(f.NewMutex("lock", append(mode, once)...))
 			assert.True(f, errors.Is(err, errOthers) || errors.As(err, new(*redsync.ErrTaken)), "%s: %v", name, err)
 			assert.Equal(f, before+10, f.traffic(), "%s: each node is sent one attempt and its release", name)
 			assert.Zero(f, time.Since(start), name)
@@ -47,7 +47,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 		t.Run(kind.column, func(t *testing.T) {
 			inEachMode(t, playMet, func(f field, mode opts) {
 				for _, n := range f.nodes[:3] {
-					require.NoError(f, n.Set(kind.keys[0], "another's"))
+					noError(f, n.Set(kind.keys[0], "another's"))
 					time.AfterFunc(1, func() { n.Del(kind.keys[0]) })
 				}
 				m := kind.lock(f.Redsync, append(mode, hearsAll)...)
@@ -55,7 +55,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 				obtained(f, m)
 				assert.LessOrEqual(f, time.Since(start), (16+32+64)*ms)
 				f.unlock(m)
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * sec)
 				f.nobodyWaits()
 			})
 		})
@@ -67,7 +67,7 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(majority...)
 		time.AfterFunc(time.Nanosecond, func() { f.lose(majority...) })
-		m := obtained(f, f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
+		m := f.obtains(hearsAll, resting, lasting)
 		f.unlock(m)
 		f.rests(withDrift)
 	})
@@ -80,14 +80,13 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 		for _, n := range f.nodes {
 			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*ms+1)
-		defer cancel()
+		ctx := limited(f, 50*ms+1)
 		start := time.Now()
-		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
+		errorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
 		took(f, start, 50*ms+1)
 		time.AfterFunc(50*ms+1, func() { _ = f.Close(f.Context()) })
 		start = time.Now()
-		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
+		errorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
 		took(f, start, 50*ms+1)
 	})
 }

@@ -88,7 +88,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
 	t.Helper()
 	rs := usersOf(t, servers, func(int) []string { return rules })
-	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
+	return rs.With(append(options, redsync.WithExpiry(40*sec), redsync.WithTimeoutFactor(0.2))...)
 }
 
 // smallestACL has the rules that a process needs to lock "lock" and to wait for it.
@@ -121,8 +121,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	if does("extend", m.Extend) || does("valid", m.Valid) {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := limited(t, soon)
 	waiter, done, start := b.NewMutex("lock", options...), make(chan error, 1), time.Now()
 	go func() { done <- waiter.LockContext(ctx) }()
 	time.Sleep(50 * ms) //nolint:forbidigo // real servers
@@ -171,7 +170,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 		woken := false
 		for i := 0; i < 3 || !woken && i < 20; i++ {
 			took, err := passes(t, a, b, patient(mode...)...)
-			require.NoError(t, err)
+			noError(t, err)
 			woken = woken || took < unwoken
 		}
 		assert.True(t, woken)
@@ -193,7 +192,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
 				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
-			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
+			assert.True(t, failed) // the fair lock works without this rule, so the rule is not needed
 		})
 	}
 }
@@ -206,26 +205,26 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	rules := strings.Fields(strings.ReplaceAll(line[1], "app:", "lock"))
 	servers := realredis.Start(t, 3)
 	a, b := processAs(t, servers, rules), processAs(t, servers, rules)
-	require.NoError(t, a.Ping(t.Context()))
+	noError(t, a.Ping(t.Context()))
 	for _, options := range []opts{
 		nil,
 		{withFair, withFencing},
 		{withShared},
-		{redsync.WithPermits(1), withFair},
+		{onePermit, withFair},
 		{redsync.WithMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
-		require.NoError(t, err)
+		noError(t, err)
 	}
 	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
-	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
+	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock()) // it has asked for the owner
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
 	} {
 		s, err := m.Inspect(t.Context())
-		require.NoError(t, err)
+		noError(t, err)
 		for _, n := range s.Nodes {
-			require.NoError(t, n.Err)
+			noError(t, n.Err)
 			assert.False(t, n.Denied)
 		}
 	}
@@ -267,7 +266,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
-				require.NoError(t, err)
+				noError(t, err)
 			}
 			awaitAnswers(t, servers, 0, "exists", "lock")
 			assert.Equal(t, 3, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
@@ -275,12 +274,12 @@ func TestWaitingWithoutPermission(t *testing.T) {
 
 			if c.fair == "" {
 				_, err := passes(t, a, b, withFair)
-				require.NoError(t, err)
+				noError(t, err)
 				return
 			}
 			_, err := passes(t, a, b, withFair, redsync.WithTries(3))
 			require.Regexp(t, c.fair, err)
-			require.ErrorIs(t, err, redsync.ErrNoQuorum)
+			errorIs(t, err, redsync.ErrNoQuorum)
 		})
 	}
 }

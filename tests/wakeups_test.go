@@ -21,7 +21,7 @@ func TestWaitersAreWokenOneByOne(t *testing.T) {
 		m := k.held(mode...)
 		var calls []*call
 		for range 6 {
-			calls = append(calls, k.calls(k.another(mode...), patient()...))
+			calls = append(calls, k.waits(k.another(mode...)))
 			time.Sleep(ms)
 		}
 		for _, c := range calls {
@@ -45,11 +45,11 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 		rolls := make(chan error)
 		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
-		w := f.calls(b, patient()...)
-		require.False(f, w.isDone())
-		assert.Equal(f, 300*ms, f.within(w, time.Second))
+		w := f.waits(b)
+		f.stillWait(w)
+		assert.Equal(f, 300*ms, f.within(w, sec))
 		require.Error(f, <-rolls)
-		f.unlock(w.Mutex)
+		f.unlock(w)
 		f.nobodyWaits()
 	})
 }
@@ -58,23 +58,23 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		first := f.calls(f.another(mode...), patient()...)
+		first := f.waits(f.another(mode...))
 		time.Sleep(ms)
-		second := f.calls(f.another(mode...), patient()...)
+		second := f.waits(f.another(mode...))
 		time.Sleep(600 * ms)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
 		f.unlock(m)
 		time.Sleep(100 * ms)
-		require.False(f, first.isDone())
-		require.False(f, second.isDone(), "the second waiter comes after the first")
+		f.stillWait(first)
+		f.stillWait(second) // the second waiter comes after the first
 		first.cancel()
 		assert.Zero(f, f.within(second, 0))
 		<-first.done
-		require.ErrorIs(f, first.err, context.Canceled)
-		require.ErrorIs(f, first.err, redsync.ErrFailed)
-		f.unlock(second.Mutex)
+		errorIs(f, first.err, context.Canceled)
+		errorIs(f, first.err, redsync.ErrFailed)
+		f.unlock(second)
 		f.nobodyWaits()
 	})
 }
@@ -101,9 +101,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
 		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
 		"all replies to the release lost": func(f field) {
-			for _, n := range f.nodes {
-				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
-			}
+			onEach(f.nodes, "evalsha", 1, embedded.Fault{LoseReply: true})
 		},
 	} {
 		for _, before := range []bool{false, true} {
@@ -114,7 +112,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 					if before {
 						fault(f)
 					}
-					w := f.calls(b, patient()...)
+					w := f.waits(b)
 					time.Sleep(1100 * ms)
 					if !before {
 						fault(f)
@@ -132,7 +130,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.waits(f.another(mode...))
 		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
@@ -148,7 +146,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held()
 		f.lose(3, 4)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.waits(f.another(mode...))
 		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
@@ -161,14 +159,14 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.waits(f.another(mode...))
 		time.Sleep(10 * ms)
 		for _, n := range f.nodes {
 			n.Disconnect()
 		}
 		time.Sleep(ms)
 		_, _ = m.Unlock()
-		require.False(f, w.isDone())
+		f.stillWait(w)
 		f.within(w, 150*ms)
 	})
 }
@@ -178,7 +176,7 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.waits(f.another(mode...))
 		time.Sleep(499 * ms) // the next attempt is at 500 ms
 		for i, n := range f.nodes {
 			n.On("evalsha", 1, []embedded.Fault{
@@ -205,22 +203,21 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 	play(t, func(f field) {
 		b, c := f.another(), f.another()
 		m := f.held(redsync.WithExpiry(10 * time.Minute))
-		first := f.calls(b, patient()...)
+		first := f.waits(b)
 		time.Sleep(2 * time.Minute)
-		second := f.calls(c, patient()...)
-		assert.Equal(f, 10, f.subscribers(), "each process has one subscription on each node")
-		f.atOnce(m, first)    // the second waiter is told, too ...
-		f.unlock(first.Mutex) // ... and its process remembers that
-		f.within(second, 0)
-		f.unlock(second.Mutex)
-		time.Sleep(20 * time.Second)
+		second := f.waits(c)
+		assert.Equal(f, 10, f.subscribers()) // each process has one subscription on each node
+		f.atOnce(m, first)                   // the second waiter is told, too ...
+		f.unlock(first)                      // ... and its process remembers that
+		f.served(second, 0)
+		time.Sleep(20 * sec)
 		m = f.held()
-		third := f.calls(c, patient()...)
+		third := f.waits(c)
 		f.atOnce(m, third)
-		f.unlock(third.Mutex)
-		time.Sleep(25 * time.Second)
-		assert.Equal(f, 5, f.subscribers(), "half a minute after the last waiter of each process")
-		time.Sleep(10 * time.Second)
+		f.unlock(third)
+		time.Sleep(25 * sec)
+		assert.Equal(f, 5, f.subscribers()) // half a minute after the last waiter of each process
+		time.Sleep(10 * sec)
 		assert.Zero(f, f.subscribers())
 	})
 }

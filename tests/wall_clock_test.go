@@ -26,7 +26,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := locked(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * time.Second)}, options...)...))
+		m := locked(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * sec)}, options...)...))
 		f(t, s, j, m)
 		shut(t, rs)
 		synctest.Wait()
@@ -34,7 +34,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 }
 
 func TestClockSetForwardEndsTheHold(t *testing.T) {
-	for _, expiry := range []time.Duration{100 * ms, 9 * time.Second, time.Hour} {
+	for _, expiry := range []time.Duration{100 * ms, 9 * sec, time.Hour} {
 		t.Run(expiry.String(), func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
@@ -43,13 +43,13 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 				s.Step(2 * time.Hour)
 				start := time.Now()
 				<-lost
-				assert.LessOrEqual(t, time.Since(start), min(expiry/10, time.Second))
+				assert.LessOrEqual(t, time.Since(start), min(expiry/10, sec))
 				isOver(t, m, redsync.ErrLockLost)
 				synctest.Wait()
 				assert.Equal(t, m.Err(), context.Cause(ctx))
 				time.Sleep(time.Minute)
 				s.Step(-2 * time.Hour)
-				assert.Zero(t, m.Remaining(), "a validity that is over stays over")
+				assert.Zero(t, m.Remaining()) // a validity that is over stays over
 				isOver(t, m, redsync.ErrLockLost)
 				failsWith(t, m.Extend, redsync.ErrLockAlreadyExpired)
 				assert.Empty(t, j.extended())
@@ -79,10 +79,10 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
 				s.Step(time.Hour)
 				assert.True(t, notice(m))
-				assert.False(t, open(lost), "the call that notices the step closes Lost")
-				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost, "and ends the context")
+				assert.False(t, open(lost))                                // the call that notices the step closes Lost
+				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost) // and ends the context
 				if name != "Unlock" {
-					assert.Len(t, j.Sent(), 1, "the loss was noticed without another request")
+					assert.Len(t, j.Sent(), 1) // the loss was noticed without another request
 				}
 			})
 		})
@@ -99,13 +99,13 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 				}
 				return nil, nil
 			}))
-			m := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
+			m := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*sec)))
 			start := time.Now()
 			time.AfterFunc(1500*ms, func() { s.Step(2 * time.Hour) })
 			ok, err := operation(m)
-			took(t, start, 2*time.Second, "the clocks are compared each second")
+			took(t, start, 2*sec) // the clocks are compared each second
 			assert.False(t, ok)
-			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+			errorIs(t, err, redsync.ErrLockAlreadyExpired)
 			shut(t, rs)
 		})
 	}
@@ -113,14 +113,14 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 
 // The hold ends earlier if the clock is set forward, by that, and no later if it is set back.
 func TestClockSetBackChangesNothing(t *testing.T) {
-	const end = 9*time.Second - 92*ms
+	const end = 9*sec - 92*ms
 	for name, c := range map[string]struct {
 		steps []time.Duration // one second after the other
 		want  time.Duration
 	}{
 		"back":             {[]time.Duration{-time.Hour}, end},
 		"back and forward": {[]time.Duration{-time.Hour, time.Hour}, end},
-		"forward a little": {[]time.Duration{3 * time.Second}, end - 3*time.Second},
+		"forward a little": {[]time.Duration{3 * sec}, end - 3*sec},
 	} {
 		for _, watched := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", watched ", watched), func(t *testing.T) {
@@ -132,24 +132,24 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 					lost := m.Lost()
 					for _, by := range c.steps {
 						s.Step(by)
-						time.Sleep(time.Second)
+						time.Sleep(sec)
 					}
 					if !watched {
 						<-lost
 						assert.Equal(t, c.want, time.Since(j.start))
 						return
 					}
-					time.Sleep(10*time.Second - time.Since(j.start))
-					assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+					time.Sleep(10*sec - time.Since(j.start))
+					assert.Equal(t, []time.Duration{3 * sec, 6 * sec, 9 * sec}, j.extended())
 					assert.True(t, open(lost))
 				}, options...)
 			})
 		}
 	}
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		s.Step(7 * time.Second) // so that the watchdog is late
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, []time.Duration{900 * ms, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		s.Step(7 * sec) // so that the watchdog is late
+		time.Sleep(10 * sec)
+		assert.Equal(t, []time.Duration{900 * ms, 3 * sec, 6 * sec, 9 * sec}, j.extended())
 		alive(t, m)
 	}, withWatchdog)
 }
@@ -165,6 +165,6 @@ func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
 		left, start := m.Remaining(), time.Now()
 		<-lost
 		assert.InDelta(t, left, time.Since(start), float64(ms))
-		assert.Less(t, time.Since(j.start), 9*time.Second-92*ms-30*ms)
+		assert.Less(t, time.Since(j.start), 9*sec-92*ms-30*ms)
 	})
 }

@@ -19,7 +19,7 @@ import (
 // This file shows what Watch yields and when, and what it costs.
 
 // readEvery is how often Watch reads a lock at least.
-const readEvery = time.Second
+const readEvery = sec
 
 // leaderChannel is where leaders of "lock" tell that they lead.
 const leaderChannel = "redsync:{lock}:leader"
@@ -67,7 +67,7 @@ func (u user) loops(all iter.Seq2[redsync.Status, error], cancel context.CancelC
 func (w *onlooker) note(s redsync.Status, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	assert.NoError(w, w.err, "an error is the last that is yielded")
+	assert.NoError(w, w.err) // an error is the last that is yielded
 	if w.err = err; err != nil {
 		assert.Equal(w, redsync.Status{}, s)
 		return
@@ -118,7 +118,7 @@ func (w *onlooker) ended() error {
 func (w *onlooker) stops() {
 	w.Helper()
 	w.cancel(errWork)
-	require.ErrorIs(w, w.ended(), errWork)
+	errorIs(w, w.ended(), errWork)
 }
 
 // subscribed counts the nodes on which somebody listens to leaders of "lock".
@@ -171,7 +171,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			start := time.Now()
 			w := f.watches(kind.lock(f.Redsync), nil)
 			first := w.sees(redsync.StateFree, 0)
-			assert.Equal(f, start, first.at, "at once")
+			assert.Equal(f, start, first.at) // at once
 			assert.Equal(f, m.Name(), first.Name)
 			assert.Len(f, first.Nodes, 5)
 
@@ -207,20 +207,20 @@ func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 		m := locked(f, f.another().NewMutex("lock", withWatchdog, withFencing))
 		w := f.watches(f.NewMutex("lock"), nil)
 		first := w.sees(redsync.StateHeld, 1)
-		c := f.calls(f.another(), patient()...)
+		c := f.waits(f.another())
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set(fenceKey, "9999999999999999"))
+			noError(f, n.Set(fenceKey, "9999999999999999"))
 		}
 		f.lose(0) // the lock still stands on a quorum
 		time.Sleep(10 * readEvery)
 		w.nothing()
 		f.unlock(m)
-		f.within(c, time.Second)
+		f.within(c, sec)
 		time.Sleep(readEvery)
 		last := w.sees(redsync.StateHeld, 1)
 		assert.Empty(f, first.Waiters)
-		assert.Greater(f, last.Register, first.Register, "the Status that is yielded has the current ones")
-		f.unlock(c.Mutex)
+		assert.Greater(f, last.Register, first.Register) // the Status that is yielded has the current ones
+		f.unlock(c)
 		w.stops()
 	})
 }
@@ -268,8 +268,8 @@ func TestWatchSeesEachOfSeveralNames(t *testing.T) {
 		s = w.sees(redsync.StateHeld, 1)
 		assert.Equal(f, []string{"a", "c"}, s.Holders[0].Names)
 		// One name is not known any more. The others are as before.
-		require.NoError(f, f.nodes[0].Set("b", "x"))
-		require.NoError(f, f.nodes[1].Set("b", "x"))
+		noError(f, f.nodes[0].Set("b", "x"))
+		noError(f, f.nodes[1].Set("b", "x"))
 		f.freeze(4)
 		time.Sleep(readEvery + patience)
 		s = w.sees(redsync.StateHeld, 1)
@@ -294,7 +294,7 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 			first := w.sees(redsync.StateFree, 0)
 			assert.Equal(f, start, first.at)
 			require.Error(f, first.Nodes[1].Err)
-			require.NoError(f, first.Nodes[0].Err)
+			noError(f, first.Nodes[0].Err)
 			locked(f, m)
 			time.Sleep(readEvery - time.Since(start))
 			assert.Equal(f, start.Add(readEvery), w.sees(redsync.StateHeld, 1).at)
@@ -327,8 +327,8 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		time.Sleep(readEvery / 4)
 		for _, n := range f.nodes {
 			c := n.Client()
-			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
-			require.NoError(f, c.Close())
+			noError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
+			noError(f, c.Close())
 		}
 		time.Sleep(readEvery)
 		s := w.sees(redsync.StateHeld, 1)
@@ -377,7 +377,7 @@ func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
 		start := <-began
 		time.Sleep(4 * hop)
 		first := w.sees(redsync.StateHeld, 1)
-		assert.Equal(f, 4*hop, first.at.Sub(start), "a new leader")
+		assert.Equal(f, 4*hop, first.at.Sub(start)) // a new leader
 
 		second := leads(two)
 		time.Sleep(readEvery / 3)
@@ -387,17 +387,17 @@ func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
 		time.Sleep(4 * hop)
 		seen := w.fresh()
 		s := seen[len(seen)-1]
-		assert.LessOrEqual(f, s.at.Sub(start), 4*hop, "another leader")
+		assert.LessOrEqual(f, s.at.Sub(start), 4*hop) // another leader
 		require.Len(f, s.Holders, 1)
 		assert.NotEqual(f, first.Holders[0].ID, s.Holders[0].ID)
 
 		time.Sleep(readEvery / 3)
 		w.fresh()
 		end <- struct{}{}
-		require.NoError(f, <-second)
+		noError(f, <-second)
 		start = time.Now()
 		time.Sleep(4 * hop)
-		assert.Equal(f, 4*hop, w.sees(redsync.StateFree, 0).at.Sub(start), "nobody leads")
+		assert.Equal(f, 4*hop, w.sees(redsync.StateFree, 0).at.Sub(start)) // nobody leads
 		w.stops()
 	})
 }
@@ -410,9 +410,9 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 		"loses it": func(f field, ctx context.Context) error { f.lose(allNodes...); <-ctx.Done(); panic(errWork) },
 	} {
 		playMetAs(t, name, func(f field) {
-			require.NoError(f, f.Do(f.Context(), "lock", nothing))
+			noError(f, f.Do(f.Context(), "lock", nothing))
 			synctest.Wait()
-			assert.Zero(f, f.commands("publish"), "only leaders tell")
+			assert.Zero(f, f.commands("publish")) // only leaders tell
 			subscriber := f.nodes[0].NewSubscriber()
 			defer subscriber.Close()
 			subscriber.Subscribe(leaderChannel)
@@ -423,10 +423,10 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 					synctest.Wait()
 					assert.Equal(f, 5, f.commands("publish"))
 					return end(f, ctx)
-				}, redsync.WithExpiry(time.Second))
+				}, redsync.WithExpiry(sec))
 			}()
 			assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
-			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
+			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2)               // the message follows the release on a quorum
 			synctest.Wait()
 			assert.Equal(f, 10, f.commands("publish"))
 		})
@@ -451,7 +451,7 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 			assert.GreaterOrEqual(f, reads, 9)
 		}
 		assert.LessOrEqual(f, most, 20)
-		assert.Greater(f, most, 10, "a burst at the begin")
+		assert.Greater(f, most, 10) // a burst at the begin
 		w.nothing()
 		before := f.scripts()
 		time.Sleep(10 * readEvery)
@@ -467,7 +467,7 @@ func TestWatchReadsWhenItListensAgain(t *testing.T) {
 		w.sees(redsync.StateFree, 0)
 		require.Equal(f, 5, f.subscribed())
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "x"))
+			noError(f, n.Set("lock", "x"))
 		}
 		f.nodes[2].Disconnect()
 		time.Sleep(100 * ms)
@@ -492,12 +492,12 @@ func TestWatchWithoutSubscriptionsReadsEachSecond(t *testing.T) {
 			if len(denied) == 5 {
 				want = readEvery
 			}
-			require.NoError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
+			noError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
 				time.Sleep(readEvery)
 				assert.Equal(f, start.Add(want), w.sees(redsync.StateHeld, 1).at)
 				return nil
 			}))
-			assert.LessOrEqual(f, f.commands("subscribe"), 6, "nobody asks again")
+			assert.LessOrEqual(f, f.commands("subscribe"), 6) // nobody asks again
 			w.stops()
 		})
 	}
@@ -520,7 +520,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 				time.Sleep(2 * readEvery)
 			}
 		}
-		require.NotEqual(f, last, w.sees(redsync.StateHeld, 1).Holders[0].ID, "the one whose body waits")
+		require.NotEqual(f, last, w.sees(redsync.StateHeld, 1).Holders[0].ID) // the one whose body waits
 		<-slow
 		<-slow
 		h := w.sees(redsync.StateHeld, 1).Holders[0]
@@ -537,7 +537,7 @@ func TestManyWatchesReadOnce(t *testing.T) {
 		var all []*onlooker
 		before, reads := f.connections(), f.traffic()
 		for i := range 100 {
-			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(redsync.WithExpiry(time.Minute))}[i%3]
+			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(lasting)}[i%3]
 			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", withShared), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
 			all = append(all, f.watches(m, nil))
 		}
@@ -545,12 +545,12 @@ func TestManyWatchesReadOnce(t *testing.T) {
 		for _, w := range all {
 			w.sees(redsync.StateFree, 0)
 		}
-		assert.LessOrEqual(f, f.traffic()-reads, 5*12, "11 reads, and the script that the nodes did not know")
-		assert.Equal(f, 5, f.connections()-before, "one to each node")
+		assert.LessOrEqual(f, f.traffic()-reads, 5*12) // 11 reads, and the script that the nodes did not know
+		assert.Equal(f, 5, f.connections()-before)     // one to each node
 		time.Sleep(2 * readEvery)
 		reads = f.traffic()
 		time.Sleep(10 * readEvery)
-		assert.Equal(f, 10*5, f.traffic()-reads, "one read a second, of five nodes")
+		assert.Equal(f, 10*5, f.traffic()-reads) // one read a second, of five nodes
 		m := f.held()
 		time.Sleep(2 * readEvery)
 		for _, w := range all {
@@ -628,17 +628,16 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		w := f.loops(f.NewMutex("lock").Watch(ctx), cancel, nil)
 		w.nothing()
 		for _, want := range []error{context.Canceled, errWork} {
-			require.ErrorIs(f, w.ended(), want)
+			errorIs(f, w.ended(), want)
 		}
 
 		within := func(d time.Duration) *onlooker {
-			ctx, cancel := context.WithTimeout(f.Context(), d)
-			defer cancel()
+			ctx := limited(f, d)
 			start := time.Now()
 			w := f.loops(f.NewMutex("lock").Watch(ctx), nil, nil)
 			err := w.ended()
 			took(f, start, d)
-			require.ErrorIs(f, err, context.DeadlineExceeded)
+			errorIs(f, err, context.DeadlineExceeded)
 			require.ErrorContains(f, err, `redsync: watch "lock": `)
 			require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 			return w
@@ -662,17 +661,17 @@ func TestWatchEndsWithClose(t *testing.T) {
 		time.Sleep(readEvery + patience/2)
 		start := time.Now()
 		shut(f, rs)
-		require.ErrorIs(f, waits.ended(), redsync.ErrClosed)
+		errorIs(f, waits.ended(), redsync.ErrClosed)
 		took(f, start, 0)
 		f.thaw(allNodes...)
 		f.nobodyWatches(0)
 		close(block)
 		require.EqualError(f, blocked.ended(), `redsync: watch "lock": this Redsync was closed`)
-		require.ErrorIs(f, f.watches(rs.NewMutex("lock"), nil).ended(), redsync.ErrClosed)
+		errorIs(f, f.watches(rs.NewMutex("lock"), nil).ended(), redsync.ErrClosed)
 
 		rs = f.another() // a body may close
 		inside := f.watches(rs.NewMutex("lock"), func(redsync.Status) { assert.NoError(f, rs.Close(f.Context())) })
-		require.ErrorIs(f, inside.ended(), redsync.ErrClosed)
+		errorIs(f, inside.ended(), redsync.ErrClosed)
 		f.nobodyWatches(0)
 	})
 }
@@ -695,7 +694,7 @@ func TestWatchThatCannotBegin(t *testing.T) {
 		f.hasSent(0)
 		n := 0
 		for _, err := range f.NewMutex("lock").Watch(nil) { //nolint:staticcheck // nil stands for the background
-			require.NoError(f, err)
+			noError(f, err)
 			n++
 			break
 		}

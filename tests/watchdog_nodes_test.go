@@ -18,7 +18,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 		playAs(t, name, func(f field) {
 			m := f.held(append(healing, withWatchdog)...)
 			f.freeze(majority...)
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * sec)
 			f.lose(majority...) // an extension with WithSetNXOnExtend would set them again
 			_, err := m.Unlock()
 			require.Error(f, err)
@@ -35,9 +35,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 func TestWatchdogSurvives(t *testing.T) {
 	next := func(times int, fault embedded.Fault) func(f field) {
 		return func(f field) {
-			for _, n := range f.nodes {
-				n.On("evalsha", times, fault)
-			}
+			onEach(f.nodes, "evalsha", times, fault)
 		}
 	}
 	for name, begin := range map[string]func(f field){
@@ -46,19 +44,19 @@ func TestWatchdogSurvives(t *testing.T) {
 		"two dead, one frozen":         func(f field) { f.kill(0, 2); f.freeze(4) },
 		"nodes lose the next command":  next(1, embedded.Fault{LoseCommand: true}),
 		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
-		"nodes that need a second":     next(3, embedded.Fault{Delay: time.Second}),
+		"nodes that need a second":     next(3, embedded.Fault{Delay: sec}),
 	} {
 		playAs(t, name, func(f field) {
 			m := f.held(withWatchdog)
 			lost, until := m.Lost(), m.Until()
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			begin(f)
-			time.Sleep(4 * time.Second)
+			time.Sleep(4 * sec)
 			f.restart(0, 2, 4)
 			f.thaw(allNodes...)
 			time.Sleep(time.Until(until))
 			assert.True(f, open(lost))
-			assert.Greater(f, m.Until(), until.Add(2*time.Second))
+			assert.Greater(f, m.Until(), until.Add(2*sec))
 			time.Sleep(time.Minute)
 			alive(f, m)
 			f.unlocks(m)
@@ -68,15 +66,15 @@ func TestWatchdogSurvives(t *testing.T) {
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
+		m := k.held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*sec))
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			k.nodes.Node(i).Restart(true)
 			require.Equal(t, 4, k.keys("lock"))
 			// The extension at the next third of the expiry finds the connection dead. The one after that uses a new
 			// connection.
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			require.Equal(t, 5, k.keys("lock"))
 		}
 		assert.True(t, open(lost))
@@ -101,10 +99,8 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withSetNXOnExtend, withWatchdog)
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * ms, Err: lacksScript{}.Error()})
-		}
-		time.Sleep(8*time.Second/3 + 50*ms)
+		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 100 * ms, Err: lacksScript{}.Error()})
+		time.Sleep(8*sec/3 + 50*ms)
 		f.lose(allNodes...)
 		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		time.Sleep(time.Minute)

@@ -29,7 +29,7 @@ type wireLine struct{ command, shown string }
 func wireLines(t *testing.T) (lines []wireLine) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/wire.md")
-	require.NoError(t, err)
+	noError(t, err)
 	for _, block := range regexp.MustCompile("(?ms)^```\n(\\$ .*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
@@ -39,7 +39,7 @@ func wireLines(t *testing.T) (lines []wireLine) {
 			}
 		}
 	}
-	require.Len(t, lines, strings.Count(string(page), "redis-cli "), "a redis-cli that nobody runs")
+	require.Len(t, lines, strings.Count(string(page), "redis-cli ")) // a redis-cli that nobody runs
 	return lines
 }
 
@@ -61,7 +61,7 @@ func newByHand(t *testing.T) *byHand {
 	}
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec '%s' -h \"$WIRE_HOST\" -p \"$WIRE_PORT\" $WIRE_FORM \"$@\"\n", cli)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // the shell runs it
+	noError(t, os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // the shell runs it
 	w.path = dir + string(os.PathListSeparator) + os.Getenv("PATH")
 	return w
 }
@@ -80,13 +80,12 @@ func (w *byHand) take(text string) wireLine {
 func (w *byHand) answer(l wireLine, s *realredis.Server) string {
 	w.Helper()
 	host, port, err := net.SplitHostPort(s.Addr())
-	require.NoError(w, err)
+	noError(w, err)
 	form := "--no-raw"
 	if strings.Contains(l.command, " | ") {
 		form = "--raw"
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
-	defer cancel()
+	ctx := limited(w, time.Minute)
 	cmd := exec.CommandContext(ctx, "sh", "-c", l.command) //nolint:gosec // a line of the page
 	cmd.Env = append(os.Environ(), "PATH="+w.path, "WIRE_HOST="+host, "WIRE_PORT="+port, "WIRE_FORM="+form, "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
@@ -117,7 +116,7 @@ func (w *byHand) shows(text string) {
 	for _, s := range w.servers {
 		got := w.answer(line, s)
 		for end := time.Now().Add(time.Minute); shape(got) != shape(line.shown) && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 			got = w.answer(line, s)
 		}
 		require.Equal(w, shape(line.shown), shape(got), line.command)
@@ -151,7 +150,7 @@ func ttlShape(text string) string {
 func (w *byHand) process(options ...redsync.Option) *redsync.Redsync {
 	w.Helper()
 	rs := closed(w.T, realProcess(w.servers))
-	return rs.With(append(options, redsync.WithExpiry(30*time.Second), redsync.WithTimeoutFactor(0.4))...)
+	return rs.With(append(options, redsync.WithExpiry(30*sec), redsync.WithTimeoutFactor(0.4))...)
 }
 
 // holds locks orders:17, and waits until all nodes have it.
@@ -190,7 +189,7 @@ func (w *byHand) locksByHand() {
 	w.does("SET orders:17 0f4b")
 	taken()
 	status, err := rs.NewMutex("orders:17").Inspect(w.Context())
-	require.NoError(w, err)
+	noError(w, err)
 	require.Len(w, status.Holders, 1)
 	assert.Equal(w, "node-redlock or redis-py", status.Holders[0].Library)
 	w.does("SET orders:17 8c1e")
@@ -223,7 +222,7 @@ func (w *byHand) looksAtALock() {
 	w.shows(":fence")
 	w.shows(":queue")
 	cancel()
-	require.ErrorIs(w, <-waited, context.Canceled)
+	errorIs(w, <-waited, context.Canceled)
 	w.frees(holder)
 }
 
