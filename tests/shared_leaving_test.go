@@ -129,11 +129,10 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 // writer does not.
 func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 	playMet(t, func(f field) {
-		shared := patient(withShared)
 		first := f.held()
 		var line []*call
-		for _, options := range []opts{shared, shared, patient(), shared} {
-			line = append(line, f.calls(f.Redsync, options...))
+		for _, mode := range []opts{{withShared}, {withShared}, nil, {withShared}} {
+			line = append(line, f.waits(f.Redsync, mode...))
 			time.Sleep(ms)
 		}
 		f.unlock(first)

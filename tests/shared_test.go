@@ -22,23 +22,19 @@ import (
 func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		shared := withShared
-		a, b, c := f.NewMutex("lock", shared), f.NewMutex("lock", shared), other.NewMutex("lock", shared)
-		for _, m := range []*redsync.Mutex{a, b, c} {
-			locked(f, m)
-		}
+		holders := []*redsync.Mutex{f.locks(withShared), f.locks(withShared), locked(f, other.NewMutex("lock", withShared))}
 		isTaken(f, f.NewMutex("lock").TryLock())
 		isTaken(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock())
 		w := f.waits(other)
 		time.Sleep(10 * ms)
-		for _, m := range []*redsync.Mutex{a, b, c} {
+		for _, m := range holders {
 			f.stillWait(w)
 			f.confirms(m.Valid())
 			f.unlock(m)
 		}
 		f.within(w, 10*ms)
-		isTaken(f, a.TryLock())
-		readers := []*call{f.waits(f.Redsync, shared), f.waits(f.Redsync, shared), f.waits(other, shared)}
+		isTaken(f, holders[0].TryLock())
+		readers := []*call{f.waits(f.Redsync, withShared), f.waits(f.Redsync, withShared), f.waits(other, withShared)}
 		time.Sleep(10 * ms)
 		f.unlock(w)
 		for _, r := range readers {
@@ -106,10 +102,9 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 // would starve writers.
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
-		shared := withShared
-		r := f.held(shared)
+		r := f.held(withShared)
 		w := f.waits(f.Redsync)
-		late := f.waits(f.Redsync, shared)
+		late := f.waits(f.Redsync, withShared)
 		time.Sleep(ms)
 		f.stillWait(w, late)
 		f.unlock(r)
@@ -123,7 +118,6 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
-	shared := withShared
 	a, b := redsync.WithOwner("a"), redsync.WithOwner("b")
 	for name, c := range map[string]struct {
 		first, second redsync.Option
@@ -154,7 +148,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			locks := func(option redsync.Option) *redsync.Mutex {
-				return f.locks(cmp.Or(option, shared), shared)
+				return f.locks(cmp.Or(option, withShared), withShared)
 			}
 			a := locks(c.first)
 			if c.between != nil {
@@ -176,9 +170,8 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		shared := withShared
 		m := f.held()
-		own, foreign := f.waits(f.Redsync, shared), f.waits(other, shared)
+		own, foreign := f.waits(f.Redsync, withShared), f.waits(other, withShared)
 		time.Sleep(10 * ms)
 		writer := f.waits(other)
 		time.Sleep(10 * ms)
@@ -199,7 +192,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		f.unlock(foreign)
 		f.served(writer, 10*ms)
 		noError(f, m.Lock()) // the next Lock is exclusive again
-		require.Error(f, other.NewMutex("lock", shared).TryLock())
+		require.Error(f, other.NewMutex("lock", withShared).TryLock())
 		f.unlock(m)
 		f.nobodyWaits()
 	})
@@ -209,11 +202,11 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 func TestDowngradeWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
-		f.freeze(2, 3, 4)
+		f.freeze(majority...)
 		until := m.Until()
 		errorIs(f, m.Downgrade(f.Context()), redsync.ErrExtendFailed)
 		assert.Equal(f, until, m.Until())
-		f.thaw(2, 3, 4)
+		f.thaw(majority...)
 		time.Sleep(100 * ms)
 		f.confirms(m.Extend())
 		r := obtained(f, f.another().NewMutex("lock", withShared))
@@ -226,8 +219,9 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 
 func TestWhatCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
-		m, r := f.NewMultiMutex(both), f.NewMutex("lock", withShared)
-		for text, m := range map[string]*redsync.Mutex{"several names": m, "WithShared": r} {
+		for text, m := range map[string]*redsync.Mutex{
+			"several names": f.NewMultiMutex(both), "WithShared": f.NewMutex("lock", withShared),
+		} {
 			errorIs(f, m.Downgrade(f.Context()), redsync.ErrNotHeld)
 			locked(f, m)
 			require.ErrorContains(f, m.Downgrade(f.Context()), text)
@@ -304,18 +298,14 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		shared := withShared
-		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
-		locked(f, a)
-		locked(f, b)
+		a, b := f.locks(withShared), f.locks(withShared)
 		s := b.Sequencer()
 		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
 		noError(f, err)
 		require.Equal(f, s, text)
 		noError(f, other.Current(f.Context(), s))
-		_, err = other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()
-		require.ErrorContains(f, err, "share the hold")
+		require.ErrorContains(f, second(other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()), "share the hold")
 		_, err = a.Detach(f.Context())
 		require.ErrorContains(f, err, "share the hold")
 		f.unlock(b)
@@ -324,9 +314,9 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		text, err = redsync.ParseSequencer(s.String())
 		noError(f, err)
 		assert.Equal(f, s, text)
-		c := f.locks(shared)
+		c := f.locks(withShared)
 		assert.Equal(f, 2, f.entries("lock")) // a new reader does not share a hold that was given away
-		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), shared).Valid())
+		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), withShared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
 		f.confirms(d.Extend())
 		require.ErrorContains(f, d.Downgrade(f.Context()), "WithShared")
@@ -347,8 +337,7 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 				plain := f.locks(withShared)
 				var all []*redsync.Mutex
 				for range readers {
-					m := f.locks(withShared, withWatchdog)
-					all = append(all, m)
+					all = append(all, f.locks(withShared, withWatchdog))
 					time.Sleep(ms)
 				}
 				if slow {
@@ -433,12 +422,10 @@ func TestATryLockBesideAnother(t *testing.T) {
 		for _, most := range []time.Duration{2 * patience, 2 * ms} {
 			go func() { first <- other.TryLock() }()
 			time.Sleep(ms)
-			ctx, cancel := context.WithTimeout(f.Context(), most)
 			start := time.Now()
-			require.Error(f, m.TryLockContext(ctx))
+			require.Error(f, m.TryLockContext(limited(f, most)))
 			assert.LessOrEqual(f, time.Since(start), most)
 			require.Error(f, <-first)
-			cancel()
 		}
 		f.thaw(majority...)
 		f.noKeys()
