@@ -683,6 +683,21 @@ func wake(rs *redsync.Redsync) {
 	time.Sleep(100 * ms)
 }
 
+// sets gives a key a value for a while, on some nodes.
+func (f field) sets(key, value string, ttl time.Duration, nodes ...int) {
+	for _, i := range nodes {
+		noError(f, f.nodes[i].Set(key, value))
+		f.nodes[i].SetTTL(key, ttl)
+	}
+}
+
+// loseMessages makes nodes lose the next messages.
+func loseMessages(nodes embedded.Nodes, count int) {
+	for _, n := range nodes {
+		n.LoseMessages(count)
+	}
+}
+
 // onEach makes nodes answer the next commands of a name with a fault.
 func onEach(nodes embedded.Nodes, command string, times int, fault embedded.Fault) {
 	for _, n := range nodes {

@@ -16,9 +16,8 @@ func TestForgedQueueThatIsTooLongGoes(t *testing.T) {
 		for _, n := range f.nodes {
 			noError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
 		}
-		ctx := limited(f, 10*sec)
 		m := f.NewMutex("lock", withFair, forever)
-		noError(f, m.LockContext(ctx))
+		noError(f, m.LockContext(limited(f, 10*sec)))
 		f.unlock(m)
 	})
 }

@@ -45,8 +45,7 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 		f.neverInFull()
 
 		f.hasNoScript(100*ms, allNodes...)
-		ctx := limited(f, 50*ms)
-		errorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)
+		errorIs(t, m.TryLockContext(limited(f, 50*ms)), context.DeadlineExceeded)
 		f.neverInFull()
 	})
 }

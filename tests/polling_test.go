@@ -45,14 +45,11 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 				if mode != "permits" {
 					keys = keys[:1]
 				}
-				for _, n := range f.nodes {
-					if deaf {
-						n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
-					}
-					for _, key := range keys {
-						noError(f, n.Set(key, "another's"))
-						n.SetTTL(key, time.Hour)
-					}
+				if deaf {
+					onEach(f.nodes, "subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
+				}
+				for _, key := range keys {
+					f.sets(key, "another's", time.Hour, allNodes...)
 				}
 				b := f.another(append(options, forever)...)
 				var calls []*call
@@ -87,10 +84,7 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 
 // anothers sets a lock of another program, which publishes no message when it is released.
 func (f field) anothers() {
-	for _, n := range f.nodes {
-		noError(f, n.Set("lock", "another's"))
-		n.SetTTL("lock", time.Minute)
-	}
+	f.sets("lock", "another's", time.Minute, allNodes...)
 }
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {

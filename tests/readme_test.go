@@ -22,9 +22,7 @@ import (
 // firstLock returns the program of the README.
 func firstLock(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	noError(t, err)
-	_, rest, found := strings.Cut(string(text), "```go\npackage main\n")
+	_, rest, found := strings.Cut(read(t, "../README.md"), "```go\npackage main\n")
 	require.True(t, found)
 	body, _, found := strings.Cut(rest, "```\n")
 	require.True(t, found)

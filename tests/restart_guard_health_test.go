@@ -116,20 +116,3 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 		})
 	}
 }
-
-// The nodes of a new deployment do not count at first. Each line of the log has the figures of its own time.
-func TestLogOfAFirstStartSaysTheFiguresOfNow(t *testing.T) {
-	play(t, func(f field) {
-		book := newLogbook()
-		rs := f.process(guards[true]...).With(book.option(), withFencing)
-		for time.Now().Before(locksBegin.Add(20 * sec)) {
-			_ = rs.NewMutex("lock").TryLock()
-			time.Sleep(sec)
-		}
-		lines := book.linesOf("no quorum")
-		require.NotEmpty(f, lines)
-		assert.Contains(f, lines[0], "its server started 0s ago, and the restart guard (8s + 12.282s) ignores it for another 20.282s")
-		require.Greater(f, len(lines), 1)
-		assert.Contains(f, lines[1], "its server started 10s ago, and the restart guard (8s + 12.282s) ignores it for another 10.282s")
-	})
-}

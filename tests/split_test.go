@@ -94,13 +94,11 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 		playAs(t, name, func(f field) {
 			rs := f.processes(1, at, append(options, lasting)...)[0]
 			f.crashed("lock", "{lock}:slot:0")
-			lock := func(acquire func(m *redsync.Mutex) error) (took time.Duration) {
+			lock := func(acquire func(m *redsync.Mutex) error) time.Duration {
 				m, start := rs.NewMutex("lock"), time.Now()
 				noError(f, acquire(m))
-				took = time.Since(start)
-				f.unlock(m)
-				time.Sleep(sec)
-				return took
+				defer func() { f.unlock(m); time.Sleep(sec) }()
+				return time.Since(start)
 			}
 			require.Error(f, rs.NewMutex("lock").TryLock())
 			assert.Greater(f, lock((*redsync.Mutex).Lock), sec)
@@ -114,11 +112,8 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 
 // crashed leaves keys of a crashed client on two nodes.
 func (f field) crashed(keys ...string) {
-	for _, n := range f.nodes[:2] {
-		for _, key := range keys {
-			noError(f, n.Set(key, "crashed"))
-			n.SetTTL(key, time.Minute)
-		}
+	for _, key := range keys {
+		f.sets(key, "crashed", time.Minute, 0, 1)
 	}
 }
 

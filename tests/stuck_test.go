@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,9 +19,7 @@ import (
 // value, and one that takes a reader out.
 func stuckScripts(t *testing.T) (deletes, removes string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/operating.md")
-	noError(t, err)
-	_, section, _ := strings.Cut(string(page), "\n## A lock is stuck\n")
+	_, section, _ := strings.Cut(read(t, "../docs/operating.md"), "\n## A lock is stuck\n")
 	found := regexp.MustCompile(`(?m)^redis-cli -h \$node EVAL "(.*)" 1 orders:17 'VALUE'$`).FindAllStringSubmatch(section, -1)
 	require.Len(t, found, 2)
 	shell := strings.NewReplacer(`\\`, `\`)
@@ -103,10 +100,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 func TestRedsyncV4LearnsOfAForceAtItsExtend(t *testing.T) {
 	play(t, func(f field) {
 		const value = "Tq2NfQ6zYQ1dUt4QkPJqkA=="
-		for _, n := range f.nodes {
-			noError(f, n.Set("a", value))
-			n.SetTTL("a", time.Minute)
-		}
+		f.sets("a", value, time.Minute, allNodes...)
 		m := f.NewMutex("a")
 		h := f.holderOf(m)
 		assert.Equal(f, "redsync v4", h.Library)

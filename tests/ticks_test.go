@@ -17,10 +17,7 @@ import (
 
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
-	for _, i := range nodes {
-		noError(f, f.nodes[i].Set("lock", "another's"))
-		f.nodes[i].SetTTL("lock", time.Hour)
-	}
+	f.sets("lock", "another's", time.Hour, nodes...)
 }
 
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
@@ -77,12 +74,9 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(majority...)
-		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
-		}
-		ctx := limited(f, 50*ms+1)
+		onEach(f.nodes, "set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		start := time.Now()
-		errorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
+		errorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(limited(f, 50*ms+1)), context.DeadlineExceeded)
 		took(f, start, 50*ms+1)
 		time.AfterFunc(50*ms+1, func() { _ = f.Close(f.Context()) })
 		start = time.Now()

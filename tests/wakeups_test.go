@@ -39,9 +39,7 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
-		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
-		}
+		onEach(f.nodes[3:], "set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
 		rolls := make(chan error)
 		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
@@ -62,9 +60,7 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 		time.Sleep(ms)
 		second := f.waits(f.another(mode...))
 		time.Sleep(600 * ms)
-		for _, n := range f.nodes {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes, 1)
 		f.unlock(m)
 		time.Sleep(100 * ms)
 		f.stillWait(first)
@@ -84,9 +80,7 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 		inEachMode(t, play, func(f field, mode opts) {
 			m := f.held(mode...)
 			w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(delay))
-			for _, n := range f.nodes {
-				n.LoseMessages(100)
-			}
+			loseMessages(f.nodes, 100)
 			time.Sleep(600 * ms)
 			f.unlock(m)
 			assert.Positive(f, f.within(w, within))
@@ -96,13 +90,11 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"two frozen":           func(f field) { f.freeze(1, 3) },
-		"two dead":             func(f field) { f.kill(0, 4) },
-		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
-		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
-		"all replies to the release lost": func(f field) {
-			onEach(f.nodes, "evalsha", 1, embedded.Fault{LoseReply: true})
-		},
+		"two frozen":                      func(f field) { f.freeze(1, 3) },
+		"two dead":                        func(f field) { f.kill(0, 4) },
+		"one frozen, one dead":            func(f field) { f.freeze(1); f.kill(4) },
+		"two messages lost":               func(f field) { loseMessages(f.nodes[:2], 1) },
+		"all replies to the release lost": func(f field) { onEach(f.nodes, "evalsha", 1, embedded.Fault{LoseReply: true}) },
 	} {
 		for _, before := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
@@ -132,9 +124,7 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 		m := f.held(mode...)
 		w := f.waits(f.another(mode...))
 		time.Sleep(ms)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes[1:], 1)
 		f.unlock(m)
 		assert.GreaterOrEqual(f, f.within(w, 4*ms), 2*ms)
 	})
@@ -148,9 +138,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 		f.lose(3, 4)
 		w := f.waits(f.another(mode...))
 		time.Sleep(ms)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes[1:], 1)
 		f.atOnce(m, w)
 	})
 }

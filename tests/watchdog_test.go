@@ -18,6 +18,25 @@ import (
 // This file shows when the watchdog extends a lock, on nodes whose replies the test decides. For whole sets of nodes
 // see watchdog_nodes_test.go.
 
+// deafToExtensions is an Answer that extensions do not get.
+func deafToExtensions(req pool.Request) (*pool.Reply, error) {
+	if isExtend(req) {
+		return nil, nil
+	}
+	return puppet.Yes(req)
+}
+
+// failingJournal returns a journal that fails extensions while the flag is set.
+func failingJournal() (*atomic.Bool, *journal) {
+	failing := &atomic.Bool{}
+	return failing, newJournal(func(req pool.Request) (*pool.Reply, error) {
+		if isExtend(req) && failing.Load() {
+			return nil, errPuppet
+		}
+		return puppet.Yes(req)
+	})
+}
+
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
@@ -39,14 +58,8 @@ func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 
 func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var failing atomic.Bool
+		failing, j := failingJournal()
 		failing.Store(true)
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && failing.Load() {
-				return nil, errPuppet
-			}
-			return puppet.Yes(req)
-		})
 		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
 		time.Sleep(4500 * ms)
 		failing.Store(false)
@@ -65,20 +78,8 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 
 func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && away.Load() {
-				return nil, errPuppet
-			}
-			return puppet.Yes(req)
-		})
-		deaf := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		})
-		m := locked(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*sec), withWatchdog))
+		away, j := failingJournal()
+		m := locked(t, redsync.New(j, newJournal(nil), newJournal(deafToExtensions)).NewMutex("lock", redsync.WithExpiry(9*sec), withWatchdog))
 		away.Store(true)
 		time.Sleep(4 * sec)
 		away.Store(false)
@@ -109,12 +110,7 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 // The nodes do not answer extensions. Otherwise the answer to each would be a second event.
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		}}
+		p := &puppet.Puppet{Answer: deafToExtensions}
 		rs := redsync.New(p).With(redsync.WithExpiry(9*sec), withWatchdog)
 		for i := range 300 {
 			locked(t, rs.NewMutex(strconv.Itoa(i)))

@@ -28,9 +28,8 @@ type wireLine struct{ command, shown string }
 // wireLines returns the lines of the page.
 func wireLines(t *testing.T) (lines []wireLine) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/wire.md")
-	noError(t, err)
-	for _, block := range regexp.MustCompile("(?ms)^```\n(\\$ .*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	page := read(t, "../docs/wire.md")
+	for _, block := range regexp.MustCompile("(?ms)^```\n(\\$ .*?)^```$").FindAllStringSubmatch(page, -1) {
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
 				lines = append(lines, wireLine{command: strings.TrimSpace(command)})
@@ -39,7 +38,7 @@ func wireLines(t *testing.T) (lines []wireLine) {
 			}
 		}
 	}
-	require.Len(t, lines, strings.Count(string(page), "redis-cli ")) // a redis-cli that nobody runs
+	require.Len(t, lines, strings.Count(page, "redis-cli ")) // a redis-cli that nobody runs
 	return lines
 }
 

@@ -189,6 +189,5 @@ func TestServersWithAKeyOfAnotherType(t *testing.T) {
 	ran, err := rs.TryDo(t.Context(), "a", nothing)
 	assert.False(t, ran)
 	noError(t, err)
-	ctx := limited(t, 10*sec)
-	noError(t, rs.Close(ctx)) // nothing is left
+	noError(t, rs.Close(limited(t, 10*sec))) // nothing is left
 }
