@@ -953,13 +953,10 @@ func (p panics) when(event string) {
 	}
 }
 
-func (p panics) ObserveAttempt(_ context.Context, _ observe.Attempt)         { p.when("attempt") }
-func (p panics) ObserveWaiting(_ context.Context, _ observe.Waiting)         { p.when("waiting") }
-func (p panics) ObserveAcquired(_ context.Context, _ observe.Acquired)       { p.when("acquired") }
-func (p panics) ObserveNotAcquired(_ context.Context, _ observe.NotAcquired) { p.when("not acquired") }
-func (p panics) ObserveExtended(_ context.Context, _ observe.Extended)       { p.when("extended") }
-func (p panics) ObserveReleased(_ context.Context, _ observe.Released)       { p.when("released") }
-func (p panics) ObserveDetached(_ context.Context, _ observe.Detached)       { p.when("detached") }
+func (p panics) ObserveAttempt(context.Context, observe.Attempt)   { p.when("attempt") }
+func (p panics) ObserveAcquired(context.Context, observe.Acquired) { p.when("acquired") }
+func (p panics) ObserveReleased(context.Context, observe.Released) { p.when("released") }
+func (p panics) ObserveDetached(context.Context, observe.Detached) { p.when("detached") }
 
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
 

@@ -73,11 +73,6 @@ var provocations = map[string]func(f speech) error{
 		f.waits(f.Redsync, withFair)
 		return f.tries(withFair)
 	},
-	"other callers ahead, Lock": func(f speech) error {
-		f.freeze(majority...)
-		f.waits(f.Redsync, withFair)
-		return f.lockError(withFair, redsync.WithTries(2), redsync.WithRetryDelay(ms))
-	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1)
@@ -153,19 +148,17 @@ var provocations = map[string]func(f speech) error{
 		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 		return err
 	},
-	"no permission": func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
-	"no login":      func(f speech) error { return f.denied("NOAUTH Authentication required.") },
+	"no permission": denied("NOPERM this user has no permissions to run the command"),
+	"no login":      denied("NOAUTH Authentication required."),
 	"a key of another type": func(f speech) error {
 		for _, n := range f.nodes[:3] {
 			_, _ = n.Lpush("x", "")
 		}
 		return f.NewMutex("x").TryLock()
 	},
-	"wrong login": func(f speech) error { return f.denied("WRONGPASS invalid username-password pair") },
-	"wrong password in the greeting": func(f speech) error {
-		return f.greeted("WRONGPASS invalid username-password pair or user is disabled.")
-	},
-	"too many clients": func(f speech) error { return f.greeted("ERR max number of clients reached") },
+	"wrong login":                    denied("WRONGPASS invalid username-password pair"),
+	"wrong password in the greeting": greeted("WRONGPASS invalid username-password pair or user is disabled."),
+	"too many clients":               greeted("ERR max number of clients reached"),
 	"paused before the nodes answer": func(f speech) error {
 		hook := &atomic.Pointer[func()]{}
 		f.uses(f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} }))
@@ -261,11 +254,6 @@ var provocations = map[string]func(f speech) error{
 		time.Sleep(guard)
 		return second(m.Unlock())
 	},
-	"late, Unlock": func(f speech) error {
-		m := f.held()
-		time.Sleep(8018 * ms)
-		return second(m.Unlock())
-	},
 	"not confirmed, Unlock": func(f speech) error {
 		m := f.held()
 		f.ends(0, 1, 2)
@@ -325,11 +313,11 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(majority...)
 		return f.inspection(limited(f, 100*ms))
 	},
-	"an owner that is empty":      func(f speech) error { return f.lockError(redsync.WithOwner("")) },
-	"an owner that does not show": func(f speech) error { return f.lockError(redsync.WithOwner("worker\u200b")) },
-	"option out of range":         func(f speech) error { return f.lockError(redsync.WithExpiry(-1)) },
-	"a number without a unit":     func(f speech) error { return f.lockError(redsync.WithExpiry(8)) },
-	"options exclude each other":  func(f speech) error { return f.lockError(redsync.WithPermits(2), withShared) },
+	"an owner that is empty":      locking(redsync.WithOwner("")),
+	"an owner that does not show": locking(redsync.WithOwner("worker\u200b")),
+	"option out of range":         locking(redsync.WithExpiry(-1)),
+	"a number without a unit":     locking(redsync.WithExpiry(8)),
+	"options exclude each other":  locking(redsync.WithPermits(2), withShared),
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
 	"closed": func(f speech) error {
@@ -340,10 +328,6 @@ var provocations = map[string]func(f speech) error{
 	"one server twice": func(f speech) error {
 		f.uses(process(f.pick(0, 0, 0)))
 		return f.lockError()
-	},
-	"one address twice": func(f speech) error {
-		pools := f.pools()
-		return redsync.New(append(pools, pools[0])...).NewMutex("lock").Lock()
 	},
 	"a writer within a reader": func(f speech) error {
 		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
@@ -356,14 +340,6 @@ var provocations = map[string]func(f speech) error{
 
 	// What is only in the log.
 
-	"a node up again": func(f speech) error {
-		f.ends(0)
-		f.meet()
-		f.restart(0)
-		time.Sleep(sec)
-		f.meet()
-		return nil
-	},
 	"a quorum again": func(f speech) error {
 		f.ends(0, 1, 2)
 		_ = f.tries()
@@ -421,6 +397,11 @@ func (f *speech) tries(options ...redsync.Option) error {
 	return f.NewMutex("lock", options...).TryLock()
 }
 
+// locking returns a function that returns the error of a Lock.
+func locking(options ...redsync.Option) func(f speech) error {
+	return func(f speech) error { return f.lockError(options...) }
+}
+
 // lockError returns the error of a Lock.
 func (f *speech) lockError(options ...redsync.Option) error {
 	return f.NewMutex("lock", options...).Lock()
@@ -474,23 +455,28 @@ func (f *speech) inspection(ctx context.Context) error {
 	return err
 }
 
-// denied returns the error of a Lock that three nodes answer with an error.
-func (f *speech) denied(answer string) error {
-	f.three("set", 1<<20, embedded.Fault{Err: answer})
-	return f.tries()
+// denied returns a function that returns the error of a Lock that three nodes answer with an error.
+func denied(answer string) func(f speech) error {
+	return func(f speech) error {
+		f.three("set", 1<<20, embedded.Fault{Err: answer})
+		return f.tries()
+	}
 }
 
-// greeted returns the error of a Lock of a new process whose greeting three nodes answer with an error.
-func (f *speech) greeted(answer string) error {
-	var clients []*redis.Client
-	for _, command := range []string{"hello", "auth"} {
-		f.three(command, 1<<20, embedded.Fault{Err: answer})
+// greeted returns a function that returns the error of a Lock of a new process, whose greeting three nodes answer with an
+// error.
+func greeted(answer string) func(f speech) error {
+	return func(f speech) error {
+		var clients []*redis.Client
+		for _, command := range []string{"hello", "auth"} {
+			f.three(command, 1<<20, embedded.Fault{Err: answer})
+		}
+		for _, n := range f.nodes {
+			clients = append(clients, n.Client(func(o *redis.Options) { o.Password = "secret" }))
+		}
+		f.uses(on(clients))
+		return f.tries()
 	}
-	for _, n := range f.nodes {
-		clients = append(clients, n.Client(func(o *redis.Options) { o.Password = "secret" }))
-	}
-	f.uses(on(clients))
-	return f.tries()
 }
 
 // pools returns new pools of the nodes.

@@ -38,15 +38,13 @@ func (c *contexts) note(ctx context.Context, event any) {
 	c.told = append(c.told, told{ctx, event})
 }
 
-func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)         { c.note(ctx, e) }
-func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)               { c.note(ctx, e) }
-func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired)       { c.note(ctx, e) }
-func (c *contexts) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) { c.note(ctx, e) }
-func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended)       { c.note(ctx, e) }
-func (c *contexts) ObserveWaiting(ctx context.Context, e observe.Waiting)         { c.note(ctx, e) }
-func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)       { c.note(ctx, e) }
-func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
-func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
+func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)   { c.note(ctx, e) }
+func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)         { c.note(ctx, e) }
+func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired) { c.note(ctx, e) }
+func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended) { c.note(ctx, e) }
+func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released) { c.note(ctx, e) }
+func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached) { c.note(ctx, e) }
+func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)         { c.note(ctx, e) }
 
 // taken returns the events since its last call.
 func (c *contexts) taken() []told {

@@ -18,19 +18,6 @@ import (
 
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
-func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode opts) {
-		b := k.another(mode...)
-		start := time.Now()
-		k.locks(append(mode, redsync.WithExpiry(2300*ms))...)
-		w := k.waits(b)
-		<-w.done
-		noError(k, w.err)
-		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*ms)
-		assert.LessOrEqual(k, w.at.Sub(start), 2315*ms)
-	})
-}
-
 // If the clocks of all nodes are set back meanwhile, the second begins when the waiter shows its ticket again, which it
 // does every half second.
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {

@@ -76,32 +76,6 @@ func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 	}
 }
 
-// A Lock that wins proves that the former hold of the Mutex is over. Even so, if the user has
-// seen the value of the former hold, Lock does not release that value: its keys expire.
-func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
-	for shown, want := range map[bool]int{true: 2, false: 0} {
-		play(t, func(f field) {
-			m := f.held()
-			former := peek.Value(m)
-			if shown {
-				require.Equal(t, former, m.Value())
-			}
-			lost := m.Lost()
-			f.lose(majority...)
-			obtained(t, m)
-			assert.False(t, open(lost))
-			time.Sleep(sec)
-			left := 0
-			for _, n := range f.nodes {
-				if has, _ := n.Get("lock"); has == former {
-					left++
-				}
-			}
-			assert.Equal(t, want, left)
-		})
-	}
-}
-
 // Unlock, unlike Lock, releases a value that the user has seen even if the hold is over: the
 // caller of Unlock has asked for exactly that lock to be released.
 func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {

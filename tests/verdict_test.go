@@ -210,11 +210,6 @@ func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {
 		name := func(_ bool, err error) string { return isTaken(t, err).Name }
 		b := locked(t, f.NewMutex("b"))
-		for _, option := range []redsync.Option{redsync.WithFailFast(true), withFair, withFencing, withShared} {
-			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
-		}
-		locked(t, f.NewMutex("permits", onePermit))
-		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
 		require.ErrorContains(t, err, `failed to acquire lock "a, b, c": "b" is taken on nodes #`)

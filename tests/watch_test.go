@@ -115,7 +115,8 @@ func (w *onlooker) seesIn(state redsync.State, holders int) sighting {
 // next is sees when Watch has read again.
 func (w *onlooker) next(holders int) sighting {
 	w.Helper()
-	return w.next(holders)
+	time.Sleep(readEvery)
+	return w.sees(holders)
 }
 
 // nothing checks that nothing was yielded.
