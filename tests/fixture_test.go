@@ -56,15 +56,21 @@ func onKit(t *testing.T, f func(k kit)) {
 	})
 }
 
+// records meets the nodes, and returns a recorder of the events of later locks.
+func (u *user) records() *redsynctest.Recorder {
+	u.meet()
+	time.Sleep(ms)
+	r := &redsynctest.Recorder{}
+	u.Redsync = u.With(redsync.WithObserver(r))
+	return r
+}
+
 // observingKit is onKit with a recorder of the events of the kit's locks. The Redsync has met all nodes.
 func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
-	onKit(t, func(plain kit) {
-		plain.meet()
-		time.Sleep(ms)
-		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
-		f(plain, r)
+	onKit(t, func(k kit) {
+		r := k.records()
+		f(k, r)
 	})
 }
 
@@ -350,14 +356,26 @@ func patient(more ...redsync.Option) opts {
 
 // Options that several tests use.
 var (
-	lasting = redsync.WithExpiry(time.Minute)
-	once    = redsync.WithTries(1)
+	lasting     = redsync.WithExpiry(time.Minute)
+	nineSeconds = redsync.WithExpiry(9 * sec) // a third of it is 3 s
+	oneSecond   = redsync.WithExpiry(sec)
+	once        = redsync.WithTries(1)
+	noHandOver  = redsync.WithHandOver(false)
+	twoPermits  = redsync.WithPermits(2)
 )
 
 // noError checks that err is nil.
 func noError(tb testing.TB, err error) {
 	tb.Helper()
 	require.NoError(tb, err)
+}
+
+// says checks that err has these texts.
+func says(tb testing.TB, err error, texts ...string) {
+	tb.Helper()
+	for _, text := range texts {
+		require.ErrorContains(tb, err, text)
+	}
 }
 
 // logsTo returns the option of a logger that writes lines of text.
@@ -424,6 +442,13 @@ func (u user) locks(options ...redsync.Option) *redsync.Mutex {
 func (u user) obtains(options ...redsync.Option) *redsync.Mutex {
 	u.Helper()
 	return obtained(u, u.NewMutex("lock", options...))
+}
+
+// tries returns the error of a TryLock of "lock", and lockError that of a Lock.
+func (u user) tries(options ...redsync.Option) error { return u.NewMutex("lock", options...).TryLock() }
+
+func (u user) lockError(options ...redsync.Option) error {
+	return u.NewMutex("lock", options...).Lock()
 }
 
 func (u user) unlock(m unlocker) {
@@ -929,17 +954,17 @@ func forget(r *redsynctest.Recorder) {
 // observing is play with a recorder of the events of the field's locks. The Redsync has met all nodes.
 func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
-	play(t, func(plain field) {
-		plain.meet()
-		time.Sleep(ms)
-		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
-		f(plain, r)
+	play(t, func(pl field) {
+		r := pl.records()
+		f(pl, r)
 	})
 }
 
 // logs returns the option of a logger whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
+
+// panicsAt returns the option of an observer that panics at an event.
+func panicsAt(event string) redsync.Option { return redsync.WithObserver(panics{on: event}) }
 
 // panics is an observer and a log handler. It panics at the event, or at the log message, that on names.
 type panics struct {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -21,7 +20,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	const waiters = 30
 	for name, options := range map[string]opts{
 		"handed over":     nil,
-		"not handed over": {redsync.WithHandOver(false)},
+		"not handed over": {noHandOver},
 		"fair":            {withFair},
 		"polling":         {redsync.WithRetryDelay(5 * ms)},
 	} {
@@ -120,7 +119,7 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 			return time.Duration(4-tries) * 100 * ms
 		}))
 		<-w.done
-		require.ErrorContains(k, w.err, "WithRetryDelayFunc(-100ms) is out of range")
+		says(k, w.err, "WithRetryDelayFunc(-100ms) is out of range")
 		assert.Equal(k, 600*ms+10*ms, w.at.Sub(start)) // a retry delay of 0 is replaced by a short one
 	})
 }

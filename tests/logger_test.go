@@ -148,7 +148,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		var values []string
 		m := k.held(withWatchdog)
 		values = append(values, m.Value())
-		require.Error(k, k.NewMutex("lock").Lock())
+		require.Error(k, k.lockError())
 		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
 		k.confirms(a.Extend())
 		k.down(0)

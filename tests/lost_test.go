@@ -107,7 +107,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	for _, healing := range []opts{nil, {withSetNXOnExtend}} {
 		play(t, func(f field) {
-			m := f.held(append(healing, withWatchdog, redsync.WithExpiry(9*sec))...)
+			m := f.held(append(healing, withWatchdog, nineSeconds)...)
 			start := m.Until().Add(92*ms - 9*sec)
 			lost, ctx := m.Lost(), m.Context(f.Context())
 			f.occupy("lock", 1, 2, 3)
@@ -443,7 +443,7 @@ func TestContextEndsWithItsParent(t *testing.T) {
 		synctest.Wait()
 		isOver(k, ctx, context.DeadlineExceeded)
 
-		noError(k, m.Err())  // the hold goes on
+		alive(k, m)          // the hold goes on
 		ctx = m.Context(nil) //nolint:staticcheck // nil is context.Background
 		alive(k, ctx)
 		k.unlock(m)

@@ -317,7 +317,7 @@ var provocations = map[string]func(f speech) error{
 	"an owner that does not show": locking(redsync.WithOwner("worker\u200b")),
 	"option out of range":         locking(redsync.WithExpiry(-1)),
 	"a number without a unit":     locking(redsync.WithExpiry(8)),
-	"options exclude each other":  locking(redsync.WithPermits(2), withShared),
+	"options exclude each other":  locking(twoPermits, withShared),
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
 	"closed": func(f speech) error {
@@ -392,19 +392,9 @@ var notProvoked = map[string]string{
 	"Warn `events were dropped`": "an observer must be 65,536 events behind",
 }
 
-// tries returns the error of a TryLock.
-func (f *speech) tries(options ...redsync.Option) error {
-	return f.NewMutex("lock", options...).TryLock()
-}
-
 // locking returns a function that returns the error of a Lock.
 func locking(options ...redsync.Option) func(f speech) error {
 	return func(f speech) error { return f.lockError(options...) }
-}
-
-// lockError returns the error of a Lock.
-func (f *speech) lockError(options ...redsync.Option) error {
-	return f.NewMutex("lock", options...).Lock()
 }
 
 // forces returns the error of a ForceUnlock of the holder, between whose inspection and release meanwhile is called.

@@ -19,9 +19,7 @@ func isNested(tb testing.TB, err error, texts ...string) {
 	tb.Helper()
 	errorIs(tb, err, redsync.ErrNested)
 	require.NotErrorIs(tb, err, redsync.ErrFailed)
-	for _, text := range texts {
-		require.ErrorContains(tb, err, text)
-	}
+	says(tb, err, texts...)
 }
 
 // A call whose options ask for more than the hold has must not rely on it.
@@ -35,7 +33,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		"WithLockDelay": {opts{redsync.WithLockDelay(sec)}, opts{redsync.WithLockDelay(2 * sec)}, "(2s)", "has 1s", "has 0s"},
 		"WithMaxHold":   {opts{redsync.WithMaxHold(time.Hour)}, opts{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
 		"WithFencing":   {nil, opts{withFencing}, "()", "has no token", "has no token"},
-		"WithFair":      {nil, opts{withFair, once, redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
+		"WithFair":      {nil, opts{withFair, once, redsync.WithPriority(7), noHandOver}, "", "", ""}, // about waiting
 	} {
 		playMetAs(t, name, func(f field) {
 			inside := func(outer, inner opts, texts ...string) {
@@ -123,7 +121,7 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 					require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 				})
 				_, err := m.Detach(inner)
-				require.ErrorContains(f, err, "Do unlocks it")
+				says(f, err, "Do unlocks it")
 				alive(f, m)
 				f.keysOn(5)
 				return inner.Err()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 )
@@ -45,7 +44,7 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 							if !errors.Is(err, errWork) {
 								assert.ErrorIs(f, err, redsync.ErrNested)
 								assert.NotErrorIs(f, err, redsync.ErrFailed)
-								assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
+								says(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
 							}
 						})
 					}
@@ -80,7 +79,7 @@ func TestNestingOutOfRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, n := range []int{0, -1} {
 			refuses(t, k.NewMutex("lock", redsync.WithNesting(n)), fmt.Sprintf("WithNesting(%d) is out of range: 1 or more", n))
-			require.ErrorContains(k, k.Do(k.Context(), "lock", never, redsync.WithNesting(n)), "is out of range")
+			says(k, k.Do(k.Context(), "lock", never, redsync.WithNesting(n)), "is out of range")
 		}
 	})
 }

@@ -69,7 +69,7 @@ func TestACallOnTwoHolds(t *testing.T) {
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
 	playMet(t, func(f field) {
-		two := redsync.WithPermits(2)
+		two := twoPermits
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", redsync.WithPermits(5))} {

@@ -127,8 +127,8 @@ func TestContextOfAJoinedCall(t *testing.T) {
 			require.NotErrorIs(f, err, redsync.ErrFailed)
 			require.NotErrorIs(f, err, redsync.ErrNested)
 			errorIs(f, err, enough, context.Canceled)
-			require.ErrorContains(f, f.Do(outer, "lock", nil), "the function is nil")
-			require.ErrorContains(f, f.Do(outer, "lock", never, redsync.WithTries(-1)), "WithTries(-1) is out of range")
+			says(f, f.Do(outer, "lock", nil), "the function is nil")
+			says(f, f.Do(outer, "lock", never, redsync.WithTries(-1)), "WithTries(-1) is out of range")
 		})
 	})
 }
@@ -339,7 +339,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 							lost(err)
 							assert.ErrorIs(f, err, errWork)
 							assert.NotErrorIs(f, err, redsync.ErrFailed)
-							assert.ErrorContains(f, err, `do "lock"`)
+							says(f, err, `do "lock"`)
 						})
 						<-joined
 						if waits {

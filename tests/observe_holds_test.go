@@ -206,7 +206,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held(redsync.WithExpiry(9*sec), withWatchdog)
+		m := k.held(nineSeconds, withWatchdog)
 		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*sec - 92*ms}
 		extended := func(failed error, want ...observe.Extended) {
 			got, errs := of[observe.Extended](r)

@@ -64,7 +64,7 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*sec))
+		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, nineSeconds)
 		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * ms, Err: "NOSCRIPT No matching script. Please use EVAL."})
 		onEach(f.nodes[1:], "evalsha", 1, embedded.Fault{Delay: 50 * ms})
 		time.Sleep(3*sec + ms) // it has sent the script to all, by SHA1

@@ -114,7 +114,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 			assert.Equal(f, 5, f.traffic()-before)
 			held = append(held, m)
 		}
-		require.Error(f, f.NewMutex("lock", permitsOf(n, 1)...).TryLock())
+		require.Error(f, f.tries(permitsOf(n, 1)...))
 		synctest.Wait()
 		for _, m := range held {
 			before := f.traffic()
@@ -137,7 +137,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		playMet(t, func(f field) {
-			m := f.locks(redsync.WithPermits(2), withWatchdog)
+			m := f.locks(twoPermits, withWatchdog)
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
@@ -212,8 +212,8 @@ func TestPermitsOfDifferentNumbers(t *testing.T) {
 		for range 5 {
 			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
 		}
-		isTaken(f, f.NewMutex("lock", redsync.WithPermits(2)).TryLock())
-		w := f.waits(f.Redsync, redsync.WithPermits(2))
+		isTaken(f, f.tries(twoPermits))
+		w := f.waits(f.Redsync, twoPermits)
 		for _, m := range many {
 			f.unlock(m)
 		}
@@ -241,9 +241,9 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 				"WithWeight(3)":  permitsOf(3, 3, over),
 				"WithShared":     {withShared, over},
 			} {
-				require.ErrorContains(f, other.NewMutex("lock", options...).TryLock(), what)
+				says(f, other.NewMutex("lock", options...).TryLock(), what)
 			}
-			require.ErrorContains(f, other.NewMultiMutex(both, over).TryLock(), "WithSequencer")
+			says(f, other.NewMultiMutex(both, over).TryLock(), "WithSequencer")
 
 			d := other.NewMutex("lock", over)
 			f.confirms(d.Extend())
@@ -304,7 +304,7 @@ func TestPermitsOfOneMutex(t *testing.T) {
 
 		locked(f, m)
 		err := m.LockContext(limited(f, sec))
-		require.ErrorContains(f, err, "this Mutex holds")
+		says(f, err, "this Mutex holds")
 		errorIs(f, err, context.DeadlineExceeded)
 		time.AfterFunc(sec, func() { f.unlock(m) })
 		locked(f, m)
@@ -318,7 +318,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 	for name, next := range map[string]opts{
 		"the same":            permitsOf(1, 1),
 		"another number":      permitsOf(2, 1),
-		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),
+		"not to be handed on": permitsOf(1, 1, noHandOver),
 		"fair":                permitsOf(1, 1, withFair),
 	} {
 		playMetAs(t, name, func(f field) {

@@ -33,7 +33,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 	for mode, options := range map[string]opts{
-		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(2)}, "fencing": {withFencing},
+		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {twoPermits}, "fencing": {withFencing},
 		"several": nil, "several, fair": {withFair},
 	} {
 		for _, deaf := range []bool{false, true} {

@@ -20,13 +20,15 @@ import (
 
 // This file shows that a name behind WithPrefix is the name with the prefix, for everything that has names.
 
+var withP = redsync.WithPrefix("p:")
+
 // TestPrefixIsAPartOfTheName makes one lock of each kind with a prefix, and looks at it from processes that write its name
 // with the same prefix, with a shorter one, and with none.
 func TestPrefixIsAPartOfTheName(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, r := lockKinds[tr.kind], &redsynctest.Recorder{}
 		whole := prefixed("p:", kind.names)
-		app, other := tr.With(redsync.WithPrefix("p:"), redsync.WithObserver(r)), process(tr.nodes)
+		app, other := tr.With(withP, redsync.WithObserver(r)), process(tr.nodes)
 		tr.closes(other)
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())
@@ -41,7 +43,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		assert.Equal(tr, whole, s.Names())
 
 		for _, same := range []*redsync.Mutex{
-			kind.lock(tr.With(redsync.WithPrefix("p:"))), kind.lock(other, redsync.WithPrefix("p:")),
+			kind.lock(tr.With(withP)), kind.lock(other, withP),
 			kind.on(other, prefixed(":", kind.names), redsync.WithPrefix("p")), kind.on(other, whole),
 			kind.on(other.With(redsync.WithPrefix("x")), whole, redsync.WithPrefix("")),
 		} {
@@ -60,9 +62,9 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		}
 
 		noError(tr, other.Current(tr.Context(), s))
-		noError(tr, other.With(redsync.WithPrefix("p:")).Current(tr.Context(), s))
+		noError(tr, other.With(withP).Current(tr.Context(), s))
 		err := other.With(redsync.WithPrefix("q:")).Current(tr.Context(), s)
-		require.ErrorContains(tr, err, `the lock is not one of WithPrefix("q:")`)
+		says(tr, err, `the lock is not one of WithPrefix("q:")`)
 		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired) // that would say that the hold is over
 
 		noError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
@@ -74,18 +76,18 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 // TestSequencerPassesALockWithAPrefix gives a lock away to processes that name it in each way.
 func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
-		kind, prefix := lockKinds[tr.kind], redsync.WithPrefix("p:")
+		kind := lockKinds[tr.kind]
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := locked(tr, kind.lock(tr.With(prefix)))
+			m := locked(tr, kind.lock(tr.With(withP)))
 			s, err := m.Detach(tr.Context())
 			noError(tr, err)
 			over := redsync.WithSequencer(s)
 			refuses(tr, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
 			adopter := []*redsync.Mutex{
-				kind.on(other, kind.names, prefix, over), kind.on(other.With(prefix), s.Names(), over),
-				other.NewMutex(s.Name, over, prefix), other.NewMutex(s.Name, over),
+				kind.on(other, kind.names, withP, over), kind.on(other.With(withP), s.Names(), over),
+				other.NewMutex(s.Name, over, withP), other.NewMutex(s.Name, over),
 			}[what]
 			assert.Equal(tr, s.Name, adopter.Name(), what)
 			tr.confirms(adopter.Extend())
@@ -100,7 +102,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 // with the prefix: where it nests calls, lets them wait in line, and listens to leaders.
 func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 	play(t, func(f field) {
-		p, q, short := f.With(redsync.WithPrefix("p:")), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
+		p, q, short := f.With(withP), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
 		f.meet()
 		f.as(p).inside("a", func(ctx context.Context) {
 			f.joins(ctx, short.NewMutex(":a"), redsync.FromContext(ctx), "the same name")
@@ -122,7 +124,7 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 			f.unlock(m)
 			f.within(same, 0)
 		})
-		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
+		fair := f.callsOn(f.another(), "a", withP, withFair)
 		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same)
@@ -146,11 +148,11 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 			refuses(f, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
 			noError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := locked(f, f.NewMutex("a", redsync.WithPrefix("p:")))
+		m := locked(f, f.NewMutex("a", withP))
 		redsync.WithPrefix("q:").Apply(m)
-		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
+		says(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
-		errorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
+		errorIs(f, none.NewMutex("a", withP).Lock(), redsync.ErrNoPools)
 		f.unlock(m)
 	})
 }

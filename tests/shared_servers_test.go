@@ -85,7 +85,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
 	shared := withShared
-	for _, options := range []opts{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
+	for _, options := range []opts{{shared}, {shared, noHandOver, withSetNXOnExtend}} {
 		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
 		for range 2 { // the second time the library knows what the nodes deny
 			obtained(t, r)
@@ -153,7 +153,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 		return false
 	}
 	require.Eventually(t, queued, soon, ms)
-	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
+	isKeptOut(t, a.NewMutex("lock", shared, noHandOver), "the writer waits")
 	unlocks(t, r)
 	noError(t, <-done)
 	unlocks(t, w)

@@ -23,7 +23,7 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		holders := []*redsync.Mutex{f.locks(withShared), f.locks(withShared), locked(f, other.NewMutex("lock", withShared))}
-		isTaken(f, f.NewMutex("lock").TryLock())
+		isTaken(f, f.tries())
 		isTaken(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock())
 		w := f.waits(other)
 		time.Sleep(10 * ms)
@@ -126,7 +126,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	}{
 		"nothing":          {shares: true},
 		"fair":             {first: withFair, shares: true},
-		"expiry":           {second: redsync.WithExpiry(9 * sec)},
+		"expiry":           {second: nineSeconds},
 		"drift":            {second: redsync.WithDriftFactor(0.02)},
 		"node deadline":    {second: redsync.WithNodeTimeout(99 * ms)},
 		"lock delay":       {first: redsync.WithLockDelay(sec)},
@@ -134,7 +134,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"fencing first":    {first: withFencing},
 		"max hold":         {second: redsync.WithMaxHold(time.Minute)},
 		"generated values": {second: redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })},
-		"hand-over":        {second: redsync.WithHandOver(false)},
+		"hand-over":        {second: noHandOver},
 		"owners":           {first: a, second: b},
 		"no owner":         {first: a},
 		"healing":          {second: withSetNXOnExtend},
@@ -224,7 +224,7 @@ func TestWhatCannotBeDowngraded(t *testing.T) {
 		} {
 			errorIs(f, m.Downgrade(f.Context()), redsync.ErrNotHeld)
 			locked(f, m)
-			require.ErrorContains(f, m.Downgrade(f.Context()), text)
+			says(f, m.Downgrade(f.Context()), text)
 			f.unlock(m)
 		}
 	})
@@ -256,8 +256,8 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withShared)
 		value := m.Value()
-		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
-		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
+		says(f, m.TryLock(), "use a Mutex for each holder")
+		says(f, m.LockContext(f.Context()), "use a Mutex for each holder")
 		assert.Equal(f, value, m.Value())
 		time.AfterFunc(10*ms, func() { f.unlock(m) })
 		noError(f, m.Lock()) // Lock waits for the end of the hold
@@ -305,9 +305,9 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		noError(f, err)
 		require.Equal(f, s, text)
 		noError(f, other.Current(f.Context(), s))
-		require.ErrorContains(f, second(other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()), "share the hold")
+		says(f, second(other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()), "share the hold")
 		_, err = a.Detach(f.Context())
-		require.ErrorContains(f, err, "share the hold")
+		says(f, err, "share the hold")
 		f.unlock(b)
 
 		s = f.detaches(a)
@@ -319,9 +319,9 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), withShared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
 		f.confirms(d.Extend())
-		require.ErrorContains(f, d.Downgrade(f.Context()), "WithShared")
+		says(f, d.Downgrade(f.Context()), "WithShared")
 		f.unlock(c)
-		require.Error(f, f.NewMutex("lock").TryLock())
+		require.Error(f, f.tries())
 		f.unlock(d)
 		errorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		f.noKeys()

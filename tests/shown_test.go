@@ -114,7 +114,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.held(withFencing)
 		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := locked(f, f.NewMutex("over", redsync.WithExpiry(sec)))
+		over := locked(f, f.NewMutex("over", oneSecond))
 		values := []string{"secret", over.Value(), fenced.Value()}
 		time.Sleep(2 * sec)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }

@@ -83,7 +83,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 		}
 	})
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex(name, redsync.WithPermits(2), withWatchdog))
+		m := locked(f, f.another().NewMutex(name, twoPermits, withWatchdog))
 		synctest.Wait()
 		broken := 0
 		for _, key := range []string{"{orders:17}:slot:0", "{orders:17}:slot:1"} {

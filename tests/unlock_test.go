@@ -22,7 +22,7 @@ import (
 
 func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(sec))
+		m := f.held(oneSecond)
 		time.Sleep(m.Remaining() - 5*ms)
 		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 10 * ms})
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
@@ -57,7 +57,7 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 				noError(f, err)
 				return
 			}
-			require.ErrorContains(f, err, c.err)
+			says(f, err, c.err)
 			require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired) // the lost reply does not prove that the lock has expired
 			require.ErrorAs(f, err, new(*redsync.RedisError))
 		})
@@ -74,9 +74,7 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 		start := time.Now()
 		err := second(m.Unlock())
 		took(t, start, patience)
-		for _, text := range []string{named(0) + "BUSY", named(1) + "BUSY", named(3) + "no answer within"} {
-			require.ErrorContains(t, err, text)
-		}
+		says(t, err, named(0)+"BUSY", named(1)+"BUSY", named(3)+"no answer within")
 		assert.Equal(t, 2, f.nodes.Keys("lock")) // only the frozen nodes have the key
 		f.thaw(3, 4)
 		time.Sleep(sec)
@@ -132,7 +130,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 				if name == "refused" {
 					require.ErrorAs(t, err, new(*pool.OutstandingError))
 				} else {
-					require.ErrorContains(t, err, "odd answer")
+					says(t, err, "odd answer")
 				}
 				time.Sleep(100 * ms)
 				assert.Equal(t, 2, p.Count("evalsha")) // the release was sent after 0 and 50 ms

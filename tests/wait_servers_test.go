@@ -219,7 +219,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
 	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock()) // it has asked for the owner
 	for _, m := range []*redsync.Mutex{
-		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
+		b.NewMutex("lock"), b.NewMutex("lock", twoPermits), b.NewMultiMutex([]string{"lock", "lock2"}),
 	} {
 		s, err := m.Inspect(t.Context())
 		noError(t, err)

@@ -24,7 +24,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := locked(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * sec)}, options...)...))
+		m := locked(t, rs.NewMutex("lock", append(opts{nineSeconds}, options...)...))
 		f(t, s, j, m)
 		shut(t, rs)
 		synctest.Wait()

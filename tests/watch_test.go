@@ -51,7 +51,8 @@ func (u user) watches(m *redsync.Mutex, body func(redsync.Status)) *onlooker {
 // looks watches a free lock. It has seen that.
 func (f field) looks() *onlooker {
 	f.Helper()
-	w := f.looks()
+	w := f.watches(f.NewMutex("lock"), nil)
+	w.sees(0)
 	return w
 }
 
@@ -409,7 +410,7 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 					synctest.Wait()
 					assert.Equal(f, 5, f.commands("publish"))
 					return end(f, ctx)
-				}, redsync.WithExpiry(sec))
+				}, oneSecond)
 			}()
 			assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
 			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2)               // the message follows the release on a quorum
@@ -613,7 +614,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 			err := w.ended()
 			took(f, start, d)
 			errorIs(f, err, context.DeadlineExceeded)
-			require.ErrorContains(f, err, `redsync: watch "lock": `)
+			says(f, err, `redsync: watch "lock": `)
 			require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 			return w
 		}
@@ -657,14 +658,14 @@ func TestWatchThatCannotBegin(t *testing.T) {
 			"must not be empty":               f.NewMutex(""),
 			"is reserved":                     f.NewMutex("{x}:queue"),
 			"WithExpiry(-1ns) is out":         f.NewMutex("lock", redsync.WithExpiry(-1)),
-			"WithPermits excludes":            f.NewMutex("lock", redsync.WithPermits(2), withShared),
+			"WithPermits excludes":            f.NewMutex("lock", twoPermits, withShared),
 			"0 names are":                     f.NewMultiMutex(nil),
 			`redsync: watch "lock": no pools`: redsync.New().NewMutex("lock"),
 			"redsync: watch: no pools":        {},
 		} {
 			w := f.watches(m, nil)
 			w.nothing()
-			require.ErrorContains(f, w.ended(), want)
+			says(f, w.ended(), want)
 		}
 		f.hasSent(0)
 		next, stop := iter.Pull2(f.NewMutex("lock").Watch(nil)) //nolint:staticcheck // nil stands for the background

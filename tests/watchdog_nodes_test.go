@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
@@ -24,7 +23,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 			f.thaw(majority...)
 			for range 100 {
 				time.Sleep(100 * ms)
-				assert.Zero(f, f.nodes.Keys("lock"))
+				f.keysOn(0)
 			}
 		})
 	}
@@ -63,7 +62,7 @@ func TestWatchdogSurvives(t *testing.T) {
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*sec))
+		m := k.held(withSetNXOnExtend, withWatchdog, nineSeconds)
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
 			time.Sleep(sec)

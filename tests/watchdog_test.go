@@ -40,7 +40,7 @@ func failingJournal() (*atomic.Bool, *journal) {
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*sec), withWatchdog))
+		m := locked(t, redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog))
 		time.Sleep(30*sec + ms)
 		extends := j.extended()
 		for i, at := range extends {
@@ -79,7 +79,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away, j := failingJournal()
-		m := locked(t, redsync.New(j, newJournal(nil), newJournal(deafToExtensions)).NewMutex("lock", redsync.WithExpiry(9*sec), withWatchdog))
+		m := locked(t, redsync.New(j, newJournal(nil), newJournal(deafToExtensions)).NewMutex("lock", nineSeconds, withWatchdog))
 		away.Store(true)
 		time.Sleep(4 * sec)
 		away.Store(false)
@@ -92,7 +92,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*sec), withWatchdog, redsync.WithValue("v"))
+		m := redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog, redsync.WithValue("v"))
 		time.Sleep(10 * sec)
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
@@ -111,7 +111,7 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &puppet.Puppet{Answer: deafToExtensions}
-		rs := redsync.New(p).With(redsync.WithExpiry(9*sec), withWatchdog)
+		rs := redsync.New(p).With(nineSeconds, withWatchdog)
 		for i := range 300 {
 			locked(t, rs.NewMutex(strconv.Itoa(i)))
 		}

@@ -230,7 +230,7 @@ func (w *byHand) looksAtReadersAndPermits() {
 	w.Helper()
 	for range 2 {
 		rs := w.process(withWatchdog)
-		reader, permit := rs.NewMutex("report", withShared), rs.NewMutex("pool", redsync.WithPermits(2))
+		reader, permit := rs.NewMutex("report", withShared), rs.NewMutex("pool", twoPermits)
 		locked(w, reader)
 		locked(w, permit)
 	}

@@ -66,7 +66,7 @@ func isForeign(tb testing.TB, err error, key, is string) {
 	assert.Equal(tb, key, wrong.Key)
 	assert.Equal(tb, is, wrong.Type)
 	assert.NotEmpty(tb, wrong.Address)
-	assert.ErrorContains(tb, err, key+" is a "+is)
+	says(tb, err, key+" is a "+is)
 	assert.NotErrorIs(tb, err, redsync.ErrFailed)
 	taken := (*redsync.ErrTaken)(nil)
 	assert.False(tb, errors.As(err, &taken), "%v", err)
