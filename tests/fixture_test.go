@@ -61,7 +61,7 @@ func (u *user) records() *redsynctest.Recorder {
 	u.meet()
 	time.Sleep(ms)
 	r := &redsynctest.Recorder{}
-	u.Redsync = u.With(redsync.WithObserver(r))
+	u.Redsync = u.With(withObserver(r))
 	return r
 }
 
@@ -88,7 +88,7 @@ func play(t *testing.T, f func(f field)) {
 		nodes := embedded.Start(5)
 		t.Cleanup(func() {
 			nodes.Close()
-			time.Sleep(time.Minute) // goroutines that end by themselves have ended
+			time.Sleep(minute) // goroutines that end by themselves have ended
 		})
 		u := user{t, process(nodes)}
 		u.closes(u.Redsync)
@@ -219,7 +219,7 @@ var newNodes = pool.WithNoLocksBefore(locksBegin)
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, newNodes)...)
-	f.as(rs.With(redsync.WithExpiry(sec))).meet()
+	f.as(rs.With(withExpiry(sec))).meet()
 	time.Sleep(max(ms, time.Until(locksBegin)))
 	return rs
 }
@@ -306,7 +306,6 @@ func (j *journal) extended() []time.Duration {
 
 // Durations that follow from the default options.
 const (
-	sec      = time.Second
 	guard    = 8 * sec // the expiry
 	drift    = 82 * ms // of the expiry
 	validity = guard - drift
@@ -351,18 +350,26 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 // patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
 // again.
 func patient(more ...redsync.Option) opts {
-	return append(opts{forever, redsync.WithRetryDelay(time.Hour)}, more...)
+	return append(opts{forever, withRetryDelay(hour)}, more...)
 }
 
 // Options that several tests use.
 var (
-	lasting     = redsync.WithExpiry(time.Minute)
-	nineSeconds = redsync.WithExpiry(9 * sec) // a third of it is 3 s
-	oneSecond   = redsync.WithExpiry(sec)
-	once        = redsync.WithTries(1)
+	lasting     = withExpiry(minute)
+	nineSeconds = withExpiry(9 * sec) // a third of it is 3 s
+	oneSecond   = withExpiry(sec)
+	once        = withTries(1)
 	noHandOver  = redsync.WithHandOver(false)
-	twoPermits  = redsync.WithPermits(2)
+	twoPermits  = withPermits(2)
 )
+
+// must returns v if err is nil.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // noError checks that err is nil.
 func noError(tb testing.TB, err error) {
@@ -376,6 +383,12 @@ func says(tb testing.TB, err error, texts ...string) {
 	for _, text := range texts {
 		require.ErrorContains(tb, err, text)
 	}
+}
+
+// erred checks that err is not nil.
+func erred(tb testing.TB, err error) {
+	tb.Helper()
+	require.Error(tb, err)
 }
 
 // logsTo returns the option of a logger that writes lines of text.
@@ -454,6 +467,21 @@ func (u user) lockError(options ...redsync.Option) error {
 func (u user) unlock(m unlocker) {
 	u.Helper()
 	u.confirms(m.Unlock())
+}
+
+// extends extends m.
+func (u user) extends(m interface{ Extend() (bool, error) }) {
+	u.Helper()
+	u.confirms(m.Extend())
+}
+
+// does is Do of the Redsync, and current is Current of rs, in the context of the test.
+func (u user) does(name string, work func(context.Context) error, options ...redsync.Option) error {
+	return u.Do(u.Context(), name, work, options...)
+}
+
+func (u user) current(rs *redsync.Redsync, s redsync.Sequencer) error {
+	return rs.Current(u.Context(), s)
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that no key is left.
@@ -621,7 +649,7 @@ func (f field) areAt(want ...any) {
 		got, _ := n.Get(fenceKey)
 		assert.Equal(f, fmt.Sprint(want[i]), got, "node %d", i)
 		if got != "" {
-			assert.Equal(f, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
+			assert.Equal(f, 24*hour, n.TTL(fenceKey), "node %d", i)
 		}
 	}
 }
@@ -798,6 +826,12 @@ func (u user) waits(rs *redsync.Redsync, options ...redsync.Option) *call {
 	return u.calls(rs, patient(options...)...)
 }
 
+// inLine is waits in the process of u.
+func (u user) inLine(options ...redsync.Option) *call { return u.waits(u.Redsync, options...) }
+
+// foreign is waits in a process of its own.
+func (f field) foreign(options ...redsync.Option) *call { return f.waits(f.another(), options...) }
+
 // begins calls Lock of m in a goroutine, and returns once that Lock waits or has returned.
 func (u user) begins(m *redsync.Mutex) *call {
 	c := &call{Mutex: m, done: make(chan struct{})}
@@ -964,7 +998,7 @@ func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
 
 // panicsAt returns the option of an observer that panics at an event.
-func panicsAt(event string) redsync.Option { return redsync.WithObserver(panics{on: event}) }
+func panicsAt(event string) redsync.Option { return withObserver(panics{on: event}) }
 
 // panics is an observer and a log handler. It panics at the event, or at the log message, that on names.
 type panics struct {

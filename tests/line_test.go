@@ -22,13 +22,13 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 		"handed over":     nil,
 		"not handed over": {noHandOver},
 		"fair":            {withFair},
-		"polling":         {redsync.WithRetryDelay(5 * ms)},
+		"polling":         {withRetryDelay(5 * ms)},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := locked(k, k.another(options...).NewMutex("lock"))
 			var calls []*call
 			for range waiters {
-				calls = append(calls, k.waits(k.Redsync, options...))
+				calls = append(calls, k.inLine(options...))
 			}
 			time.Sleep(sec)
 			k.unlock(m)
@@ -48,7 +48,7 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 		var calls []*call
 		start := time.Now()
 		for i := range 10 {
-			calls = append(calls, k.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(sec)))
+			calls = append(calls, k.calls(other, withTries(3+i%3), withRetryDelay(sec)))
 			time.Sleep(10 * ms)
 		}
 		for i, c := range calls {
@@ -87,7 +87,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 		}
 		start := time.Now()
 		for i := range asked {
-			all = append(all, k.calls(b, redsync.WithTries((i+1)%2*32), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			all = append(all, k.calls(b, withTries((i+1)%2*32), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 				mu.Lock()
 				defer mu.Unlock()
 				asked[i] = append(asked[i], tries)

@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file shows how WithLockDelay keeps others out.
@@ -16,13 +14,13 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		onKit(t, func(k kit) {
 			gone := k.nodes.Process()
-			m := gone.NewMutex("lock", redsync.WithLockDelay(5*sec-time.Microsecond), withSetNXOnExtend)
+			m := gone.NewMutex("lock", withLockDelay(5*sec-time.Microsecond), withSetNXOnExtend)
 			start := time.Now()
 			locked(k, m)
 			if extended {
 				time.Sleep(6 * sec)
 				start = time.Now()
-				k.confirms(m.Extend())
+				k.extends(m)
 			}
 			assert.Equal(k, validity, m.Until().Sub(start)) // the holder's validity follows from the expiry, not from the lock delay
 			<-m.Lost()
@@ -38,7 +36,7 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
 	onKit(t, func(k kit) {
 		start := time.Now()
-		m := k.locks(redsync.WithLockDelay(5 * sec))
+		m := k.locks(withLockDelay(5 * sec))
 		<-m.Lost()
 		isTaken(k, m.TryLock())
 		other := k.nodes.Process().NewMutex("lock")
@@ -53,7 +51,7 @@ func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
 // A node that was down during Unlock keeps its key for the lock delay, too. So the release is repeated for that long.
 func TestLockDelayIsReleasedToTheEnd(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithLockDelay(time.Minute))
+		m := k.held(withLockDelay(minute))
 		k.down(0)
 		k.unlock(m)
 		time.Sleep(50 * sec)

@@ -36,9 +36,9 @@ func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 
 func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Hour))
+		f.held(withExpiry(hour))
 		r := &redsynctest.Recorder{}
-		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(sec), redsync.WithObserver(r))
+		m := f.process().NewMutex("lock", withTries(5), withRetryDelay(sec), withObserver(r))
 		before := f.commands("set")
 		start := time.Now()
 		errorIs(f, m.Lock(), redsync.ErrFailed)
@@ -58,7 +58,7 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 
 func TestMutexLockMakes32TriesByDefault(t *testing.T) {
 	onKit(t, func(k kit) {
-		k.held(redsync.WithExpiry(time.Hour))
+		k.held(withExpiry(hour))
 		says(k, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
 	})
 }
@@ -88,9 +88,7 @@ func TestNilContextIsBackground(t *testing.T) {
 		assert.Nil(k, redsync.FromContext(nil))
 
 		locked(k, m)
-		s, err := m.Detach(nil)
-		noError(k, err)
-		m = k.NewMutex("lock", redsync.WithSequencer(s))
+		m = k.NewMutex("lock", withSequencer(must(m.Detach(nil))))
 		noError(k, m.Do(nil, work))
 		noError(k, k.Close(nil))
 		errorIs(k, m.LockContext(nil), redsync.ErrClosed)
@@ -109,10 +107,10 @@ func TestMutexNodeDeadline(t *testing.T) {
 		want    time.Duration
 	}{
 		"5 % of the default expiry":       {nil, 400 * ms},
-		"at least 50 ms":                  {opts{redsync.WithExpiry(500 * ms)}, 50 * ms},
-		"at most half of the validity":    {opts{redsync.WithExpiry(22 * ms), redsync.WithDriftFactor(0)}, 10 * ms},
+		"at least 50 ms":                  {opts{withExpiry(500 * ms)}, 50 * ms},
+		"at most half of the validity":    {opts{withExpiry(22 * ms), redsync.WithDriftFactor(0)}, 10 * ms},
 		"by WithTimeoutFactor":            {opts{redsync.WithTimeoutFactor(0.25)}, 2 * sec},
-		"by WithNodeTimeout":              {opts{redsync.WithNodeTimeout(7 * ms)}, 7 * ms},
+		"by WithNodeTimeout":              {opts{withNodeTimeout(7 * ms)}, 7 * ms},
 		"half of the longest of validity": {opts{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * ms},
 	} {
 		kitMetAs(t, name, func(k kit) {
@@ -133,7 +131,7 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 		f.keysOn(5)
 		f.freeze(1)
 		start = time.Now()
-		f.confirms(m.Extend())
+		f.extends(m)
 		took(f, start, 400*ms) // the call waits for the frozen nodes until the node deadline
 	})
 }

@@ -51,7 +51,7 @@ func TestLoggerLevels(t *testing.T) {
 			m := f.held()
 			f.lose(majority...)
 			failsWith(f, m.Valid, redsync.ErrLockLost)
-			require.Error(f, second(m.Unlock()))
+			erred(f, second(m.Unlock()))
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"an extension sets missing keys again": {func(f field) {
 			m := f.held(withSetNXOnExtend)
@@ -98,7 +98,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		book := newLogbook()
 		k.Redsync = k.With(book.option())
 		m := k.held()
-		k.confirms(m.Extend())
+		k.extends(m)
 		k.down(4)
 		k.unlock(m)
 		time.Sleep(11 * sec)
@@ -107,13 +107,13 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		k.down(0, 1)
 		time.Sleep(20 * sec)
 		m = k.NewMutex("lock")
-		require.Error(k, m.TryLock())
+		erred(k, m.TryLock())
 		k.up(0, 1, 4)
 		obtained(k, m)
 		time.Sleep(sec)
 		k.lose(allNodes...)
 		failsWith(k, m.Extend, redsync.ErrLockLost)
-		require.Error(k, second(m.Unlock()))
+		erred(k, second(m.Unlock()))
 		got := map[string]string{}
 		synctest.Wait()
 		for _, e := range book.entries {
@@ -144,13 +144,12 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	kitMet(t, func(k kit) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		k.Redsync = k.With(book.option(), redsync.WithObserver(r), once)
-		var values []string
-		m := k.held(withWatchdog)
-		values = append(values, m.Value())
-		require.Error(k, k.lockError())
-		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
-		k.confirms(a.Extend())
+		k.Redsync = k.With(book.option(), withObserver(r), once)
+		m, own := k.held(withWatchdog), rand.Text()
+		values := []string{m.Value(), own}
+		erred(k, k.lockError())
+		a := k.NewMutex("lock", withValue(m.Value()))
+		k.extends(a)
 		k.down(0)
 		k.freeze(1)
 		time.Sleep(10 * sec)
@@ -158,14 +157,12 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		time.Sleep(20 * sec)
 		_, _ = m.Unlock()
 		_, _ = a.Unlock()
-		own := rand.Text()
-		constant := redsync.WithGenValueFunc(func() (string, error) { return own, nil })
+		constant := withGenValueFunc(func() (string, error) { return own, nil })
 		locked(k, k.NewMutex("other", constant))
-		require.Error(k, k.NewMutex("other", constant).Lock())
-		values = append(values, own)
+		erred(k, k.NewMutex("other", constant).Lock())
 		_ = k.Close(k.Context())
 		synctest.Wait()
-		all := book.text.String() + fmt.Sprintf("%+v", r.All())
+		all := fmt.Sprintf("%s%+v", &book.text, r.All())
 		assert.Greater(k, len(all), 1000)
 		for _, value := range values {
 			assert.NotContains(k, all, value)
@@ -177,9 +174,9 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		rs := f.With(book.option(), redsync.WithObserver(r))
+		rs := f.With(book.option(), withObserver(r))
 		f.freeze(majority...)
-		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, time.Minute)), redsync.ErrNoQuorum)
+		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, minute)), redsync.ErrNoQuorum)
 		attempts, _ := of[observe.Attempt](r)
 		assert.GreaterOrEqual(f, len(attempts), 30) // an observer is told of each attempt
 		got := book.linesOf("no quorum")
@@ -215,7 +212,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		for _, w := range waits[:3] {
 			w.cancel()
 		}
-		require.Error(f, rs.NewMutex("tried").TryLock())
+		erred(f, rs.NewMutex("tried").TryLock())
 		time.Sleep(10 * sec)
 		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
 		f.restart(majority...)
@@ -234,12 +231,9 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 		}
 		f.freeze(3, 4)
 		shut(f, f.Redsync)
-		want := make([]string, 2)
-		for i := range want {
-			want[i] = fmt.Sprintf(`time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d `+
-				`address=127.0.0.1:%d releases=30 keys_expire_within=7.7s error="no answer within 400ms"`, 3+i, 7004+i)
-		}
-		assert.Equal(f, want, book.linesOf())
+		const line = `time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d ` +
+			`address=127.0.0.1:%d releases=30 keys_expire_within=7.7s error="no answer within 400ms"`
+		assert.Equal(f, []string{fmt.Sprintf(line, 3, 7004), fmt.Sprintf(line, 4, 7005)}, book.linesOf())
 		f.thaw(3, 4)
 	})
 }
@@ -323,13 +317,13 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
-		time.Sleep(time.Minute)
-		rival := kind.rival(tr.Redsync, forever, redsync.WithRetryDelay(10*ms))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, withMaxHold(10*minute)))
+		time.Sleep(minute)
+		rival := kind.rival(tr.Redsync, forever, withRetryDelay(10*ms))
 		for d := 0; d < 100; d += 9 {
 			field{tr.user, tr.nodes}.slow(10 * ms)
 			ctx := limited(tr, time.Duration(d)*ms)
-			require.Error(tr, rival.LockContext(ctx))
+			erred(tr, rival.LockContext(ctx))
 			_, _ = m.ExtendContext(ctx)
 			for _, n := range tr.nodes {
 				n.Heal()

@@ -17,7 +17,7 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 	play(t, func(f field) {
 		limit := 20 * sec
 		start := time.Now()
-		m := f.locks(redsync.WithMaxHold(limit), withWatchdog)
+		m := f.locks(withMaxHold(limit), withWatchdog)
 		lost := m.Lost()
 		for range 19 {
 			time.Sleep(sec)
@@ -44,11 +44,11 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 	play(t, func(f field) {
 		start := time.Now()
-		m := f.locks(redsync.WithMaxHold(sec), redsync.WithLockDelay(time.Minute))
+		m := f.locks(withMaxHold(sec), withLockDelay(minute))
 		synctest.Wait()
 		assert.Equal(f, sec, m.Until().Sub(start))
 		for _, n := range f.nodes {
-			assert.Equal(f, time.Minute+sec+drift, n.TTL("lock"))
+			assert.Equal(f, minute+sec+drift, n.TTL("lock"))
 		}
 	})
 }
@@ -56,9 +56,9 @@ func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
 	for _, limit := range []time.Duration{5 * sec, validity} {
 		onKit(t, func(k kit) {
-			m := k.NewMutex("lock", redsync.WithValue(k.held().Value()), redsync.WithMaxHold(limit))
+			m := k.NewMutex("lock", withValue(k.held().Value()), withMaxHold(limit))
 			start := time.Now()
-			k.confirms(m.Extend())
+			k.extends(m)
 			assert.Equal(k, limit, m.Until().Sub(start))
 			<-m.Lost()
 			took(k, start, limit)

@@ -62,22 +62,22 @@ var provocations = map[string]func(f speech) error{
 	},
 	"taken by an owner": func(f speech) error {
 		f.owned("lock", 12*sec)
-		return f.tries(redsync.WithOwner("worker-8@host"))
+		return f.tries(withOwner("worker-8@host"))
 	},
 	"several names, one taken by an owner": func(f speech) error {
 		f.owned("b", 0)
-		return f.NewMultiMutex(both, redsync.WithOwner("worker-8@host")).TryLock()
+		return f.NewMultiMutex(both, withOwner("worker-8@host")).TryLock()
 	},
 	"other callers ahead, TryLock": func(f speech) error {
 		f.freeze(majority...)
-		f.waits(f.Redsync, withFair)
+		f.inLine(withFair)
 		return f.tries(withFair)
 	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1)
 		f.occupy("lock", 2)
-		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), hearsAll).Unlock())
+		return second(f.NewMutex("lock", withValue(m.Value()), hearsAll).Unlock())
 	},
 
 	"a queue that is too long": func(f speech) error {
@@ -167,7 +167,7 @@ var provocations = map[string]func(f speech) error{
 		hook.Store(&pause)
 		return f.tries()
 	},
-	"paused before Lock returns": func(f speech) error { return f.tries(redsync.WithObserver(napper(guard))) },
+	"paused before Lock returns": func(f speech) error { return f.tries(withObserver(napper(guard))) },
 
 	// What one node says.
 
@@ -184,7 +184,7 @@ var provocations = map[string]func(f speech) error{
 		return f.tries()
 	},
 	"nodes have restarted": func(f speech) error {
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		f.reboot(true, majority...)
 		f.uses(f.process(guards[true]...))
 		_ = f.tries()
@@ -245,7 +245,7 @@ var provocations = map[string]func(f speech) error{
 		return m.Err()
 	},
 	"expired while nodes are silent": func(f speech) error {
-		m := f.held(redsync.WithExpiry(4 * sec))
+		m := f.held(withExpiry(4 * sec))
 		f.freeze(majority...)
 		return second(m.Extend())
 	},
@@ -270,14 +270,14 @@ var provocations = map[string]func(f speech) error{
 		return m.Err()
 	},
 	"held for the longest time": func(f speech) error {
-		m := f.held(redsync.WithMaxHold(sec))
+		m := f.held(withMaxHold(sec))
 		time.Sleep(sec)
 		return m.Err()
 	},
 	"extended for the longest time": func(f speech) error {
-		m := f.held(redsync.WithMaxHold(9 * sec))
+		m := f.held(withMaxHold(9 * sec))
 		time.Sleep(5 * sec)
-		f.confirms(m.Extend())
+		f.extends(m)
 		return second(m.Extend())
 	},
 	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },
@@ -313,10 +313,10 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(majority...)
 		return f.inspection(limited(f, 100*ms))
 	},
-	"an owner that is empty":      locking(redsync.WithOwner("")),
-	"an owner that does not show": locking(redsync.WithOwner("worker\u200b")),
-	"option out of range":         locking(redsync.WithExpiry(-1)),
-	"a number without a unit":     locking(redsync.WithExpiry(8)),
+	"an owner that is empty":      locking(withOwner("")),
+	"an owner that does not show": locking(withOwner("worker\u200b")),
+	"option out of range":         locking(withExpiry(-1)),
+	"a number without a unit":     locking(withExpiry(8)),
 	"options exclude each other":  locking(twoPermits, withShared),
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
@@ -330,11 +330,11 @@ var provocations = map[string]func(f speech) error{
 		return f.lockError()
 	},
 	"a writer within a reader": func(f speech) error {
-		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
+		return f.does("lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
 			withShared)
 	},
 	"a Lock within a Do": func(f speech) error {
-		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
+		return f.does("lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
 	},
 	"a second Lock of a reader": func(f speech) error { return f.held(withShared).TryLock() },
 
@@ -433,7 +433,7 @@ func (f field) occupy(name string, nodes ...int) {
 
 // owned gives a name to another process, which says its owner, on all nodes, and waits for a while.
 func (f field) owned(name string, held time.Duration) *redsync.Mutex {
-	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), withWatchdog).NewMutex(name))
+	m := locked(f, f.another(withOwner("worker-7@host"), withWatchdog).NewMutex(name))
 	synctest.Wait() // the lock is held as soon as a quorum has answered
 	time.Sleep(held)
 	return m
@@ -573,9 +573,7 @@ func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	noError(t, err)
-	return string(text)
+	return string(must(os.ReadFile(path)))
 }
 
 func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
@@ -602,8 +600,7 @@ func exportedErrors(t *testing.T) (names []string) {
 // sources returns the files of the package without its tests.
 func sources(t *testing.T) (texts []string) {
 	t.Helper()
-	files, err := filepath.Glob("../*.go")
-	noError(t, err)
+	files := must(filepath.Glob("../*.go"))
 	for _, path := range files {
 		if !strings.HasSuffix(path, "_test.go") {
 			texts = append(texts, read(t, path))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
@@ -27,7 +26,7 @@ const (
 	withDrift = minHold + minHold/100 + 2*ms
 )
 
-var resting = redsync.WithMinHold(minHold)
+var resting = withMinHold(minHold)
 
 // restsOn checks the TTL of a key on these nodes.
 func (f field) restsOn(key string, want time.Duration, nodes ...int) {
@@ -54,13 +53,13 @@ func (f field) taken() {
 // the expiry.
 func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 	for _, kind := range lockKinds {
-		for _, expiry := range []time.Duration{8 * sec, time.Minute} {
+		for _, expiry := range []time.Duration{8 * sec, minute} {
 			for _, fencing := range []bool{false, true} {
 				if !kind.goesWith("WithMinHold") || fencing && kind.permit {
 					continue
 				}
 				playMetAs(t, fmt.Sprint(kind.column, " ", expiry, " fencing ", fencing), func(f field) {
-					options := opts{resting, redsync.WithExpiry(expiry)}
+					options := opts{resting, withExpiry(expiry)}
 					if fencing {
 						options = append(options, withFencing)
 					}
@@ -124,7 +123,7 @@ func TestMinHoldAfterACrash(t *testing.T) {
 		{5 * sec, minHold, withDrift},
 	} {
 		play(t, func(f field) {
-			f.locks(redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d))
+			f.locks(withLockDelay(c.delay), withMinHold(c.d))
 			f.rests(c.want)
 		})
 	}
@@ -134,14 +133,14 @@ func TestMinHoldAfterACrash(t *testing.T) {
 // for an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(resting, redsync.WithExpiry(8*sec), withSetNXOnExtend)
+		m := f.held(resting, withExpiry(8*sec), withSetNXOnExtend)
 		time.Sleep(7*sec - ms)
 		f.lose(3)
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.rests(withDrift - 7*sec)
 		for range 2 {
 			time.Sleep(7 * sec)
-			f.confirms(m.Extend())
+			f.extends(m)
 		}
 		f.rests(8 * sec)
 		f.unlocks(m)
@@ -151,11 +150,11 @@ func TestMinHoldAndExtensions(t *testing.T) {
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
-	for _, expiry := range []time.Duration{sec, time.Minute} {
+	for _, expiry := range []time.Duration{sec, minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
 				inEachMode(t, playMet, func(f field, mode opts) {
-					m := f.held(append(mode, resting, redsync.WithExpiry(expiry), withWatchdog)...)
+					m := f.held(append(mode, resting, withExpiry(expiry), withWatchdog)...)
 					end := time.Now().Add(withDrift - ms)
 					rs := f.Redsync
 					if !same {
@@ -166,7 +165,7 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 					behind := f.waits(f.another(), mode...)
 					time.Sleep(3 * sec)
 					f.unlock(m)
-					f.within(c, time.Minute)
+					f.within(c, minute)
 					assert.WithinRange(f, c.at, end, end.Add(20*ms))
 					f.atOnce(c, behind)
 					f.unlocks(behind)
@@ -199,7 +198,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		"unlock": func(f field, m *redsync.Mutex) {
 			failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		},
-		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
+		"next lock": func(f field, m *redsync.Mutex) { erred(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {
 		playMetAs(t, name, func(f field) {
@@ -225,13 +224,13 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 	playAs(t, "taken", func(f field) {
 		f.occupy("lock")
-		require.Error(f, f.tries(resting))
+		erred(f, f.tries(resting))
 		synctest.Wait()
 		f.keysOn(3)
 	})
 	playMetAs(t, "too late", func(f field) {
 		f.slow(validity / 2)
-		require.Error(f, f.tries(resting, redsync.WithExpiry(5*sec), redsync.WithNodeTimeout(sec)))
+		erred(f, f.tries(resting, withExpiry(5*sec), withNodeTimeout(sec)))
 		time.Sleep(validity)
 		f.keysOn(0)
 	})
@@ -240,7 +239,7 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		f.noKeys()
 	})
 	playMetAs(t, "closed meanwhile", func(f field) {
-		errorIs(f, f.tries(resting, redsync.WithObserver(closer{f.Redsync})), redsync.ErrClosed)
+		errorIs(f, f.tries(resting, withObserver(closer{f.Redsync})), redsync.ErrClosed)
 		f.noKeys()
 	})
 }
@@ -279,7 +278,7 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 		"longer than the minimal hold": {6, embedded.Fault{LoseCommand: true}, sec},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.held(redsync.WithMinHold(c.hold), lasting)
+			m := f.held(withMinHold(c.hold), lasting)
 			f.nodes[4].On("evalsha", c.times, c.fault)
 			f.unlock(m)
 			time.Sleep(5 * sec)
@@ -297,10 +296,10 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 // minimal hold is over, so the key does not outlast it.
 func TestMinHoldUndoesLateExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(resting, redsync.WithExpiry(8*sec))
+		m := f.held(resting, withExpiry(8*sec))
 		time.Sleep(7 * sec)
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * sec})
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.unlock(m)
 		time.Sleep(11*sec + ms)
 		f.restsOn("lock", 8*sec-ms, 4)
@@ -318,7 +317,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 		wall.Step(30 * sec)
 		f.unlock(m)
 		f.rests(withDrift - ms)
-		wall.Step(-time.Hour)
+		wall.Step(-hour)
 		f.taken()
 	})
 }
@@ -364,12 +363,12 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	playMet(t, func(f field) {
-		m := f.held(redsync.WithMinHold(sec))
+		m := f.held(withMinHold(sec))
 		_, err := m.Detach(f.Context())
 		says(f, err, "WithMinHold")
 		says(f, m.Downgrade(f.Context()), "WithMinHold")
 		alive(f, m)
-		c := f.waits(f.Redsync, redsync.WithMinHold(sec))
+		c := f.inLine(withMinHold(sec))
 		f.unlock(m)
 		time.Sleep(900 * ms)
 		f.stillWait(c) // Unlock does not hand the lock to the waiter directly
@@ -380,9 +379,9 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 func TestMinHoldOutOfItsRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, d := range []time.Duration{0, -1, math.MinInt64} {
-			refuses(k, k.NewMutex("lock", redsync.WithMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
+			refuses(k, k.NewMutex("lock", withMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
 		}
-		refuses(k, k.NewMutex("lock", redsync.WithMinHold(math.MaxInt64)), "with its drift at most 292 years")
-		k.unlocks(k.locks(redsync.WithMinHold(1)))
+		refuses(k, k.NewMutex("lock", withMinHold(math.MaxInt64)), "with its drift at most 292 years")
+		k.unlocks(k.locks(withMinHold(1)))
 	})
 }

@@ -72,7 +72,7 @@ var lockKinds = []lockKind{
 }
 
 // onePermit makes a permit that nobody else can have. It has the key permitKey.
-var onePermit = redsync.WithPermits(1)
+var onePermit = withPermits(1)
 
 const permitKey = "{a}:slot:0"
 
@@ -127,27 +127,27 @@ func method(name string, use func(used)) modeRow { return row(name, works, nil, 
 
 // modeRows is the table. A new option, and a new method of Mutex, needs a row here and a row of the page.
 var modeRows = []modeRow{
-	opt("WithExpiry", redsync.WithExpiry(4*sec)),
-	opt("WithTries", redsync.WithTries(2)),
-	opt("WithRetryDelay", redsync.WithRetryDelay(ms)),
+	opt("WithExpiry", withExpiry(4*sec)),
+	opt("WithTries", withTries(2)),
+	opt("WithRetryDelay", withRetryDelay(ms)),
 	opt("WithRetryDelayFunc", redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 })),
 	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),
 	opt("WithTimeoutFactor", redsync.WithTimeoutFactor(0.1)),
-	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*ms)),
+	opt("WithNodeTimeout", withNodeTimeout(100*ms)),
 	opt("WithFailFast", hearsAll),
 	row("WithShufflePools", idle, always(redsync.WithShufflePools(true)), nil),
-	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
-	opt("WithOwner", redsync.WithOwner("worker-7@host")),
+	opt("WithGenValueFunc", withGenValueFunc(freshValue())),
+	opt("WithOwner", withOwner("worker-7@host")),
 	opt("WithSetNXOnExtend", withSetNXOnExtend),
 	opt("WithWatchdog", withWatchdog),
-	opt("WithMaxHold", redsync.WithMaxHold(time.Minute)),
-	opt("WithLockDelay", redsync.WithLockDelay(sec)),
-	row("WithMinHold", "yes, yes, error, yes", always(redsync.WithMinHold(5*ms)), nil),
+	opt("WithMaxHold", withMaxHold(minute)),
+	opt("WithLockDelay", withLockDelay(sec)),
+	row("WithMinHold", "yes, yes, error, yes", always(withMinHold(5*ms)), nil),
 	opt("WithFair", withFair),
 	opt("WithPriority", redsync.WithPriority(7)),
 	row("WithFencing", "yes, yes, yes, error", always(withFencing), nil),
 	row("WithHandOver", "yes, no effect, yes, yes", always(redsync.WithHandOver(true)), nil),
-	opt("WithObserver", redsync.WithObserver(&redsynctest.Recorder{})),
+	opt("WithObserver", withObserver(&redsynctest.Recorder{})),
 	opt("WithLogger", redsync.WithLogger(slog.New(slog.DiscardHandler))),
 	row("WithNesting", "yes, yes, yes, no effect", always(redsync.WithNesting(2)), func(u used) {
 		u.unlock(u.m)
@@ -163,8 +163,8 @@ var modeRows = []modeRow{
 	row("WithShared", "yes, error, yes, error", always(withShared), nil),
 	row("WithPermits", "yes, error, error, yes", always(onePermit), nil),
 	row("WithWeight", "error, error, error, yes", always(redsync.WithWeight(1)), nil),
-	row("WithValue", "yes, error, error, error", func(over redsync.Sequencer) redsync.Option { return redsync.WithValue(over.Value) }, nil),
-	row("WithSequencer", works, redsync.WithSequencer, nil),
+	row("WithValue", "yes, error, error, error", func(over redsync.Sequencer) redsync.Option { return withValue(over.Value) }, nil),
+	row("WithSequencer", works, withSequencer, nil),
 
 	method("Lock", func(u used) { isTaken(u, u.kind.rival(u.Redsync, once).Lock()) }),
 	method("TryLock", func(u used) { isTaken(u, u.kind.rival(u.Redsync).TryLock()) }),
@@ -175,9 +175,7 @@ var modeRows = []modeRow{
 	}),
 	row("Downgrade", "yes, error, error, error", nil, func(u used) { u.downgrades(u.m) }),
 	method("Sequencer", func(u used) {
-		s, err := redsync.ParseSequencer(u.m.Sequencer().String())
-		noError(u, err)
-		assert.Equal(u, u.m.Sequencer(), s)
+		assert.Equal(u, u.m.Sequencer(), must(redsync.ParseSequencer(u.m.Sequencer().String())))
 	}),
 	method("Until", func(u used) { assert.NotZero(u, u.m.Until()) }),
 	method("Remaining", func(u used) { assert.Positive(u, u.m.Remaining()) }),
@@ -191,7 +189,7 @@ var modeRows = []modeRow{
 	}),
 	method("Name", func(u used) { assert.Equal(u, strings.Join(u.kind.names, ", "), u.m.Name()) }),
 	method("Names", func(u used) { assert.Equal(u, u.kind.names, u.m.Names()) }),
-	method("Redsync.Current", func(u used) { noError(u, u.Current(u.Context(), u.m.Sequencer())) }),
+	method("Redsync.Current", func(u used) { noError(u, u.current(u.Redsync, u.m.Sequencer())) }),
 	method("Do", func(u used) {
 		u.unlock(u.m)
 		noError(u, u.m.Do(u.Context(), nothing))
@@ -366,7 +364,7 @@ func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 		}
 	}
 	until := m.Until()
-	tr.confirms(m.Extend())
+	tr.extends(m)
 	require.True(tr, m.Until().After(until), what)
 	tr.confirms(m.Valid())
 	tr.unlock(m)
@@ -418,7 +416,7 @@ var environments = map[string]struct {
 	"pool.WithRestartGuard": {3, func(c change) *redsync.Redsync {
 		var pools []pool.Pool
 		for _, client := range c.clients {
-			pools = append(pools, pool.New(client, pool.WithRestartGuard(time.Minute), newNodes))
+			pools = append(pools, pool.New(client, pool.WithRestartGuard(minute), newNodes))
 		}
 		return c.alone(pools)
 	}},

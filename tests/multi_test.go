@@ -49,7 +49,7 @@ func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
 		time.Sleep(sec)
 		f.have(5, "a", "b", "c")
 		f.confirms(m.Valid())
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.unlock(m)
 		time.Sleep(sec)
 		f.have(0, "a", "b", "c")
@@ -76,7 +76,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 		}
 		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), "name-0") // an error does not list thousands of names
 		f.unlock(f.locked(many[:64]))
-		refuses(t, f.NewMultiMutex(both, redsync.WithValue("x")), "WithValue excludes NewMultiMutex")
+		refuses(t, f.NewMultiMutex(both, withValue("x")), "WithValue excludes NewMultiMutex")
 		assert.Zero(f, f.commands("set"))
 
 		one := f.locked([]string{"a", "a"})
@@ -93,7 +93,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 func TestNamesOfAMultiThatLieApart(t *testing.T) {
 	for _, client := range []redis.UniversalClient{
 		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}),
-		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour}),
+		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: hour}),
 	} {
 		rs := redsync.New(pool.New(client))
 		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
@@ -222,7 +222,7 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 		failsWith(f, m.Extend, redsync.ErrExtendFailed) // keys that it sets again do not count
 		time.Sleep(ms)
 		f.have(5, both...)
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.unlock(m)
 	})
 }
@@ -245,34 +245,33 @@ func TestMultiIsGivenAway(t *testing.T) {
 		token := m.Fence()
 		s := f.detaches(m)
 		assert.Equal(f, both, s.Names())
-		noError(f, other.Current(f.Context(), s))
-		parsed, err := redsync.ParseSequencer(s.String())
-		noError(f, err)
+		noError(f, f.current(other, s))
+		parsed := must(redsync.ParseSequencer(s.String()))
 		assert.Equal(f, s, parsed)
 
 		for text, wrong := range map[string]*redsync.Mutex{
-			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", redsync.WithSequencer(s)),
-			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, redsync.WithSequencer(s)),
-			`is of one name, "a, b", not of`:       other.NewMultiMutex(both, redsync.WithSequencer(redsync.Sequencer{Name: s.Name, Value: s.Value})),
+			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", withSequencer(s)),
+			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, withSequencer(s)),
+			`is of one name, "a, b", not of`:       other.NewMultiMutex(both, withSequencer(redsync.Sequencer{Name: s.Name, Value: s.Value})),
 		} {
 			says(f, second(wrong.Extend()), text)
 		}
 
 		for _, receiver := range []*redsync.Mutex{
-			other.NewMultiMutex([]string{"b", "a"}, redsync.WithSequencer(s)), other.NewMutex("a, b", redsync.WithSequencer(parsed)),
+			other.NewMultiMutex([]string{"b", "a"}, withSequencer(s)), other.NewMutex("a, b", withSequencer(parsed)),
 		} {
 			f.confirms(receiver.Valid())
 			assert.Equal(f, both, receiver.Names())
-			f.confirms(receiver.Extend())
+			f.extends(receiver)
 			assert.Equal(f, token, receiver.Fence())
 		}
-		noError(f, other.NewMultiMutex(both, redsync.WithSequencer(s)).Do(f.Context(), func(ctx context.Context) error {
+		noError(f, other.NewMultiMutex(both, withSequencer(s)).Do(f.Context(), func(ctx context.Context) error {
 			assert.Equal(f, both, redsync.FromContext(ctx).Names())
 			time.Sleep(20 * sec) // it is extended
 			return ctx.Err()
 		}))
 		time.Sleep(sec)
 		f.have(0, both...)
-		errorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+		errorIs(f, f.current(other, s), redsync.ErrLockAlreadyExpired)
 	})
 }

@@ -29,9 +29,9 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		asks       string // what more asks for
 		has, no    string // what a hold with less has, and one with no option
 	}{
-		"WithExpiry":    {opts{redsync.WithExpiry(4 * sec)}, opts{redsync.WithExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
-		"WithLockDelay": {opts{redsync.WithLockDelay(sec)}, opts{redsync.WithLockDelay(2 * sec)}, "(2s)", "has 1s", "has 0s"},
-		"WithMaxHold":   {opts{redsync.WithMaxHold(time.Hour)}, opts{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
+		"WithExpiry":    {opts{withExpiry(4 * sec)}, opts{withExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithLockDelay": {opts{withLockDelay(sec)}, opts{withLockDelay(2 * sec)}, "(2s)", "has 1s", "has 0s"},
+		"WithMaxHold":   {opts{withMaxHold(hour)}, opts{withMaxHold(2 * hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
 		"WithFencing":   {nil, opts{withFencing}, "()", "has no token", "has no token"},
 		"WithFair":      {nil, opts{withFair, once, redsync.WithPriority(7), noHandOver}, "", "", ""}, // about waiting
 	} {
@@ -75,9 +75,9 @@ func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 		f.inside("lock", func(ctx context.Context) {
 			noError(f, f.Do(ctx, "lock", nothing))
 			for _, do := range dos {
-				isNested(f, do(f.NewMutex("lock", redsync.WithMinHold(sec)), ctx, never), "WithMinHold(1s)")
+				isNested(f, do(f.NewMutex("lock", withMinHold(sec)), ctx, never), "WithMinHold(1s)")
 			}
-		}, redsync.WithMinHold(time.Minute))
+		}, withMinHold(minute))
 	})
 }
 
@@ -101,7 +101,7 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 			}, withShared))
 			errorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
 		})
-		noError(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		noError(f, f.does("lock", func(ctx context.Context) error {
 			return f.Do(ctx, "lock", nothing)
 		})) // the next hold is exclusive again
 	})
@@ -153,7 +153,7 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 		joined, not := 0, 0
 		atEachTurn(t, func(f field, turning turner) {
 			f.meet()
-			_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			_ = f.does("lock", func(ctx context.Context) error {
 				outer := redsync.FromContext(ctx)
 				ctx = turning(context.WithoutCancel(ctx), func() {
 					if err := change(outer); err != nil {
@@ -191,9 +191,9 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 // A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
 func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
-		errorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			errorIs(f, f.NewMutex("lock", redsync.WithValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
-			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
+		errorIs(f, f.does("lock", func(ctx context.Context) error {
+			errorIs(f, f.NewMutex("lock", withValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
+			adopts := f.NewMutex("lock", withSequencer(redsync.FromContext(ctx).Sequencer()))
 			return adopts.Do(ctx, func(inner context.Context) error {
 				assert.Same(f, adopts, redsync.FromContext(inner))
 				synctest.Wait()

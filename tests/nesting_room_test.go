@@ -79,7 +79,7 @@ func TestNestingOutOfRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, n := range []int{0, -1} {
 			refuses(t, k.NewMutex("lock", redsync.WithNesting(n)), fmt.Sprintf("WithNesting(%d) is out of range: 1 or more", n))
-			says(k, k.Do(k.Context(), "lock", never, redsync.WithNesting(n)), "is out of range")
+			says(k, k.does("lock", never, redsync.WithNesting(n)), "is out of range")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestACallOnTwoHolds(t *testing.T) {
 	for _, lost := range both {
 		playAs(t, lost, func(f field) {
 			var cause error
-			err := f.Do(f.Context(), "a", func(ctx context.Context) error {
+			err := f.does("a", func(ctx context.Context) error {
 				return f.Do(ctx, "b", func(ctx context.Context) error {
 					err := f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
 						f.drop(lost)
@@ -72,12 +72,12 @@ func TestPermitsDoNotJoin(t *testing.T) {
 		two := twoPermits
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()
-			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", redsync.WithPermits(5))} {
+			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", withPermits(5))} {
 				f.refusesNested(ctx, m, redsync.ErrNested, `permit of "lock"`)
 				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
 			}
 			noError(f, f.Do(ctx, "other", nothing, two))
-			noError(f, f.Do(f.Context(), "lock", nothing, two)) // a Do that does not get the context acquires a second permit
+			noError(f, f.does("lock", nothing, two)) // a Do that does not get the context acquires a second permit
 			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))
 				synctest.Wait()

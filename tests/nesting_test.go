@@ -29,7 +29,7 @@ func (f field) silently(what string, do func()) {
 // inside calls do within a Do on a name.
 func (f field) inside(name string, do func(ctx context.Context), options ...redsync.Option) {
 	f.Helper()
-	noError(f, f.Do(f.Context(), name, func(ctx context.Context) error {
+	noError(f, f.does(name, func(ctx context.Context) error {
 		do(ctx)
 		return nil
 	}, options...))
@@ -128,7 +128,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 			require.NotErrorIs(f, err, redsync.ErrNested)
 			errorIs(f, err, enough, context.Canceled)
 			says(f, f.Do(outer, "lock", nil), "the function is nil")
-			says(f, f.Do(outer, "lock", never, redsync.WithTries(-1)), "WithTries(-1) is out of range")
+			says(f, f.Do(outer, "lock", never, withTries(-1)), "WithTries(-1) is out of range")
 		})
 	})
 }
@@ -154,7 +154,7 @@ func TestWhichKindsJoin(t *testing.T) {
 		f.inside("lock", func(ctx context.Context) { // a reader's
 			outer := redsync.FromContext(ctx)
 			time.Sleep(sec)
-			waits := f.waits(f.another())
+			waits := f.foreign()
 			time.Sleep(ms)
 			f.joins(ctx, reader, outer, "read in read, while a writer waits")
 			errorIs(f, f.notRun(reader.TryDo(f.Context(), never)), errOthers) // a TryDo without the context does not join, and finds the lock taken
@@ -189,14 +189,14 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 				})
 				f.confirms(own.Valid())
 				err := f.another().NewMutex("lock").TryLockContext(ctx)
-				require.Error(f, err)
+				erred(f, err)
 				require.NotErrorIs(f, err, redsync.ErrNested) // another Redsync cannot know that the lock is held around the call
 			}, outer...)
 			m := f.NewMutex("lock")
 			noError(f, m.LockContext(left)) // Lock works once the hold is over, even with its old context
 			f.unlock(m)
 		}
-		errorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		errorIs(f, f.does("lock", func(ctx context.Context) error {
 			f.unlock(redsync.FromContext(ctx))
 			m := f.NewMutex("lock")
 			noError(f, m.LockContext(ctx)) // Lock works once the function has unlocked
@@ -229,7 +229,7 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 			var joined, outer sync.WaitGroup
 			outer.Go(func() {
 				defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
-				_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+				_ = f.does("lock", func(ctx context.Context) error {
 					for i := range 3 {
 						joined.Go(func() {
 							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
@@ -324,7 +324,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 				var wg sync.WaitGroup
 				joined := make(chan struct{})
 				wg.Go(func() {
-					lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
+					lost(f.does("lock", func(ctx context.Context) error {
 						wg.Go(func() {
 							err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 								close(joined)
@@ -353,7 +353,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 							}))
 						}
 						return nil
-					}, redsync.WithMaxHold(10*sec)))
+					}, withMaxHold(10*sec)))
 				})
 				<-joined
 				time.Sleep(sec)

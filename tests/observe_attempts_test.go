@@ -59,7 +59,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.anothers()
 		time.AfterFunc(2500*ms, func() { f.lose(allNodes...) })
-		f.locks(redsync.WithRetryDelay(400 * ms))
+		f.locks(withRetryDelay(400 * ms))
 		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)
 		for i, a := range attempts {
@@ -105,7 +105,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
 		f.freeze(3)
-		require.Error(f, f.tries())
+		erred(f, f.tries())
 		time.Sleep(20 * sec)
 		votes, errs := of[observe.Vote](r)
 		got := map[int]error{}

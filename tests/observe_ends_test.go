@@ -156,7 +156,7 @@ var endings = map[string]func(s ending) string{
 		return "acquired late lost"
 	},
 	"WithMaxHold": func(s ending) string {
-		_ = s.holds(withWatchdog, redsync.WithMaxHold(guard))
+		_ = s.holds(withWatchdog, withMaxHold(guard))
 		return "acquired lost"
 	},
 	"nobody unlocks": func(s ending) string {
@@ -170,7 +170,7 @@ var endings = map[string]func(s ending) string{
 		return "acquired lost"
 	},
 	"the next Lock, as the nodes have forgotten it": func(s ending) string {
-		m := s.holds(redsync.WithTries(3))
+		m := s.holds(withTries(3))
 		s.forget()
 		if s.kind.shared || s.kind.permit { // the nodes would grant it a second one, so it waits for its own
 			errorIs(s, m.Lock(), redsync.ErrFailed)
@@ -194,14 +194,14 @@ var endings = map[string]func(s ending) string{
 	},
 	"Detach, adoption, Unlock": func(s ending) string {
 		q := s.detaches(s.holds())
-		m := s.lock(redsync.WithSequencer(q))
-		s.confirms(m.Extend())
+		m := s.lock(withSequencer(q))
+		s.extends(m)
 		s.unlock(m)
 		return "acquired acquired detached released"
 	},
 	"Unlock of what was not adopted yet": func(s ending) string {
 		q := s.detaches(s.holds())
-		s.unlock(s.lock(redsync.WithSequencer(q)))
+		s.unlock(s.lock(withSequencer(q)))
 		return "acquired detached late"
 	},
 	"Do": func(s ending) string {
@@ -237,14 +237,14 @@ var endings = map[string]func(s ending) string{
 		return ""
 	},
 	"its own Mutex has it": func(s ending) string {
-		m := s.holds(redsync.WithTries(3))
+		m := s.holds(withTries(3))
 		errorIs(s, m.Lock(), redsync.ErrFailed)
 		s.unlock(m)
 		return "acquired released"
 	},
 	"TryLock does not wait": func(s ending) string {
 		m := locked(s, s.kind.rival(s.Redsync))
-		require.Error(s, s.lock().TryLock())
+		erred(s, s.lock().TryLock())
 		s.unlock(m)
 		return "acquired released"
 	},
@@ -253,17 +253,17 @@ var endings = map[string]func(s ending) string{
 // doings are the calls that lock, call a function and unlock.
 var doings = map[string]func(s ending, work func(context.Context) error) error{
 	"Do": func(s ending, work func(context.Context) error) error {
-		return s.lock(redsync.WithMaxHold(3*guard)).Do(s.Context(), work)
+		return s.lock(withMaxHold(3*guard)).Do(s.Context(), work)
 	},
 	"TryDo": func(s ending, work func(context.Context) error) error {
-		return s.ran(s.lock(redsync.WithMaxHold(3*guard)).TryDo(s.Context(), work))
+		return s.ran(s.lock(withMaxHold(3*guard)).TryDo(s.Context(), work))
 	},
 	"Lead": func(s ending, work func(context.Context) error) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		return s.Lead(ctx, s.kind.names[0], func(term context.Context) error {
 			defer cancel() // it leads once
 			return work(term)
-		}, redsync.WithMaxHold(3*guard))
+		}, withMaxHold(3*guard))
 	},
 }
 
@@ -307,7 +307,7 @@ var losses = map[string]func(s ending, ctx context.Context) string{
 		s.freeze(majority...)
 		<-ctx.Done()
 		s.thaw(majority...)
-		require.Error(s, second(redsync.FromContext(ctx).Unlock()))
+		erred(s, second(redsync.FromContext(ctx).Unlock()))
 		return "acquired late lost"
 	},
 	"as it ends WithMaxHold": func(_ ending, ctx context.Context) string {
@@ -357,7 +357,7 @@ func TestObserveWaiting(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
 		forget(r)
-		first, second := k.waits(k.Redsync), k.waits(k.Redsync)
+		first, second := k.inLine(), k.inLine()
 		waits, _ := of[observe.Waiting](r)
 		require.Len(k, waits, 2) // the second waits behind the first
 		assert.Equal(k, observe.Waiting{Name: "lock", Mode: observe.Plain, Call: waits[0].Call}, waits[0])
@@ -376,7 +376,7 @@ func TestObserveWaiting(t *testing.T) {
 func TestObserversBehindAPanicAreTold(t *testing.T) {
 	kitMet(t, func(k kit) {
 		r := &redsynctest.Recorder{}
-		m := k.NewMutex("lock", panicsAt("acquired"), redsync.WithObserver(r))
+		m := k.NewMutex("lock", panicsAt("acquired"), withObserver(r))
 		panicked(t, func() { _ = m.Lock() })
 		acquired, _ := only[observe.Acquired](t, r)
 		assert.Equal(t, "lock", acquired.Name)

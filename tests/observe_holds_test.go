@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -61,7 +60,7 @@ func (c *contexts) taken() []told {
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
-		k.Redsync = k.With(redsync.WithObserver(seen))
+		k.Redsync = k.With(withObserver(seen))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
@@ -99,7 +98,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		noError(k, m.LockContext(call("lock")))
 		forget(r)
 		err := k.NewMutex("lock").TryLockContext(call("not acquired"))
-		require.Error(k, err)
+		erred(k, err)
 		failed, why := only[observe.NotAcquired](k, r)
 		assert.Equal(k, observe.NotAcquired{Name: "lock", Mode: observe.Plain}, failed)
 		assert.Equal(k, err, why)
@@ -121,10 +120,10 @@ func TestObserveContextsAndStarts(t *testing.T) {
 // A lock that is unlocked before its Mutex has adopted it has no times.
 func TestObserveAdoption(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		a := f.NewMutex("lock", withValue(f.held().Value()))
 		forget(r)
 		f.delays("evalsha")
-		f.confirms(a.Extend())
+		f.extends(a)
 		acquired, _ := only[observe.Acquired](f, r)
 		assert.Equal(t, observe.Acquired{
 			Name: "lock", Mode: observe.Plain, Took: 20 * ms, Left: validity - 20*ms,
@@ -137,7 +136,7 @@ func TestObserveAdoption(t *testing.T) {
 			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * ms, Left: validity - 1020*ms,
 		}, released)
 
-		a = f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		a = f.NewMutex("lock", withValue(f.held().Value()))
 		forget(r)
 		f.unlock(a)
 		released, _ = only[observe.Released](f, r)
@@ -158,7 +157,7 @@ func TestObserveReleased(t *testing.T) {
 			time.Sleep(2999 * ms)
 			f.delays("evalsha")
 		}, at(3*sec, 20*ms), nil},
-		"over before":             {func(field) { time.Sleep(time.Minute - ms) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
+		"over before":             {func(field) { time.Sleep(minute - ms) }, observe.Released{Held: minute}, redsync.ErrLockAlreadyExpired},
 		"found to be over":        {func(f field) { f.lose(majority...) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
 		"too few answers to tell": {func(f field) { f.freeze(majority...) }, at(ms, patience), redsync.ErrNoQuorum},
 	} {
@@ -184,14 +183,14 @@ func TestObserveExtendedByHand(t *testing.T) {
 		err   error
 		max   time.Duration // WithMaxHold
 	}{
-		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, time.Hour},
-		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
-		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
-		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
+		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, hour},
+		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, hour},
+		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, hour},
+		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, hour},
 		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * sec}, redsync.ErrMaxHold, 7 * sec},
 	} {
 		observingAs(t, name, func(f field, r *redsynctest.Recorder) {
-			m := f.held(redsync.WithMaxHold(c.max))
+			m := f.held(withMaxHold(c.max))
 			time.Sleep(4999 * ms)
 			c.given(f)
 			_, extended := m.Extend()

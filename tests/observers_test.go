@@ -57,7 +57,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 				got, errs := of[observe.ReleaseUnconfirmed](r)
 				require.NotEmpty(k, got)
 				for i, u := range got {
-					require.Error(k, errs[i])
+					erred(k, errs[i])
 					want := observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
 					if i == len(got)-1 {
 						assert.InDelta(t, 7*sec, u.Within, float64(sec)) // the keys expire within 8 s
@@ -66,7 +66,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 					assert.Equal(t, want, u)
 				}
 				forget(r)
-				time.Sleep(time.Minute)
+				time.Sleep(minute)
 				assert.Empty(t, redsynctest.Events[observe.ReleaseUnconfirmed](r)) // nothing is told after Close
 			})
 		})
@@ -91,14 +91,14 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		kitMetAs(t, name, func(k kit) {
 			b := &blocker{gate: make(chan struct{})}
 			var log safeBuffer
-			rs := k.With(redsync.WithObserver(b), logsTo(&log))
+			rs := k.With(withObserver(b), logsTo(&log))
 			dog := locked(k, rs.NewMutex("lock", withWatchdog))
 			time.Sleep(3 * sec) // the observer is stuck in the first extension
 			m := locked(k, rs.NewMutex("other", oneSecond))
 			start := time.Now()
 			<-m.Lost()
 			took(k, start, 988*ms)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			alive(k, dog) // the watchdog extends the lock although the observer is stuck
 			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
 			assert.Empty(k, lost()) // the stuck observer has been told of no loss yet
@@ -129,9 +129,9 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 	onKit(t, func(k kit) {
 		r := &redsynctest.Recorder{}
 		lost := 0
-		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
-		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
-		locked(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
+		counts := withObserver(onlyLost{func(observe.Lost) { lost++ }})
+		rs := k.With(withObserver(r), counts, withObserver(r))
+		locked(k, rs.NewMutex("lock", withObserver(r), counts))
 		acquired, _ := of[observe.Acquired](r)
 		assert.Len(k, acquired, 1)
 		time.Sleep(guard)
@@ -143,14 +143,14 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 func TestObserversThatAreNoneAreAnError(t *testing.T) {
 	var pointer *slog.Logger
 	for want, option := range map[string]redsync.Option{
-		"WithObserver(<nil>): it has no method of an observer":               redsync.WithObserver(nil),
-		"WithObserver(int): it has no method of an observer":                 redsync.WithObserver(1),
-		"WithObserver(redsynctest.Recorder): it has no method of an observe": redsync.WithObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
+		"WithObserver(<nil>): it has no method of an observer":               withObserver(nil),
+		"WithObserver(int): it has no method of an observer":                 withObserver(1),
+		"WithObserver(redsynctest.Recorder): it has no method of an observe": withObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
 		playAs(t, want, func(f field) {
 			refuses(f, f.NewMutex("lock", option), want)
-			refuses(f, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
+			refuses(f, f.With(option).NewMutex("lock", withObserver(&redsynctest.Recorder{})), want)
 			f.hasSent(0)
 		})
 	}

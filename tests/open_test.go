@@ -69,7 +69,7 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"redis://user:x@host:6379:secret":         `"redis://...@host:..." cannot be parsed`,
 	} {
 		_, err := redsync.Open(t.Context(), []string{address})
-		require.Error(t, err)
+		erred(t, err)
 		assert.NotContains(t, err.Error(), "secret")
 		says(t, err, want)
 	}
@@ -79,7 +79,7 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 
 func TestOpenChecksItsOptionsFirst(t *testing.T) {
 	server := miniredis.RunT(t)
-	_, err := redsync.Open(t.Context(), []string{server.Addr()}, redsync.WithExpiry(-1))
+	_, err := redsync.Open(t.Context(), []string{server.Addr()}, withExpiry(-1))
 	says(t, err, "redsync: Open: WithExpiry(-1ns) is out of range")
 	assert.Zero(t, server.CurrentConnectionCount())
 }
@@ -212,7 +212,7 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 		errorIs(f, none.Ping(f.Context()), redsync.ErrNoPools)
 		errorIs(f, none.With(lasting).NewMutex("x").Lock(), redsync.ErrNoPools)
 		errorIs(f, redsync.New().Ping(f.Context()), redsync.ErrNoPools)
-		says(f, f.With(redsync.WithExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
+		says(f, f.With(withExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
 		clients := clientsOf(f.nodes)
 		errorIs(f, on(append(clients, clients[0])).Ping(f.Context()), redsync.ErrDuplicateNode)
 		shut(f, f.Redsync)

@@ -42,7 +42,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
 				changing(t, e.nodes, func(c change) {
 					u := user{c.T, e.open(c)}
-					options := opts{redsync.WithOwner(oddLabel), withWatchdog}
+					options := opts{withOwner(oddLabel), withWatchdog}
 					if !kind.permit {
 						options = append(options, withFencing)
 					}
@@ -54,17 +54,16 @@ func TestOwnerOfEachKind(t *testing.T) {
 						synctest.Wait()
 						u.ownedBy(peek.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
-							has, err := c.nodes[1].Get(key)
-							noError(u, err)
+							has := must(c.nodes[1].Get(key))
 							assert.Contains(u, has, peek.Value(m))
 							assert.Equal(u, kind.shared, has != peek.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
 						isTaken(u, rival.TryLock())
 						time.Sleep(30 * sec) // the watchdog extends it
-						u.confirms(m.Extend())
+						u.extends(m)
 						u.confirms(m.Valid())
-						noError(u, u.Current(u.Context(), m.Sequencer()))
+						noError(u, u.current(u.Redsync, m.Sequencer()))
 						u.unlock(m)
 						synctest.Wait()
 						obtained(u, rival)
@@ -85,10 +84,10 @@ func TestOwnerInDoAndLead(t *testing.T) {
 			calls++
 			return nil
 		}
-		owned := redsync.WithOwner(oddLabel)
+		owned := withOwner(oddLabel)
 		noError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
 		noError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
-			return k.Do(ctx, "lock", says, redsync.WithOwner("of a joined call"))
+			return k.Do(ctx, "lock", says, withOwner("of a joined call"))
 		}))
 		noError(t, k.Lead(k.Context(), "lock", says, owned))
 		assert.Equal(t, 3, calls)
@@ -103,17 +102,17 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 			receiver := f.as(f.another())
 			f.closes(receiver.Redsync)
 			label := "giver " + oddLabel
-			giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
+			giver, since := kind.lock(f.Redsync, withOwner(label)), time.Now()
 			locked(f, giver)
 			s := f.detaches(giver)
 			time.Sleep(sec)
-			m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
-			receiver.confirms(m.Extend())
+			m := receiver.NewMutex(s.Name, withSequencer(s), withOwner("receiver"))
+			receiver.extends(m)
 			f.ownedBy(peek.Value(m), label, since)
-			noError(f, f.Current(f.Context(), s))
+			noError(f, f.current(f.Redsync, s))
 			given := f.detaches(m)
 			assert.Equal(f, s.Value, given.Value)
-			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
+			m = receiver.NewMutex(s.Name, withSequencer(given), withOwner("receiver"))
 			noError(f, m.Do(f.Context(), func(ctx context.Context) error {
 				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
 				return nil
@@ -140,20 +139,20 @@ func TestOwnerOutOfRange(t *testing.T) {
 	} {
 		play(t, func(f field) {
 			for _, m := range []*redsync.Mutex{
-				f.With(redsync.WithOwner(bad)).NewMutex("lock"), f.NewMultiMutex(both, redsync.WithOwner("good"), redsync.WithOwner(bad)),
+				f.With(withOwner(bad)).NewMutex("lock"), f.NewMultiMutex(both, withOwner("good"), withOwner(bad)),
 			} {
 				refuses(t, m, want)
 				text := m.Lock().Error()
 				assert.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) }), "%q", text)
 				assert.Less(t, len(text), 600)
 			}
-			says(t, f.Do(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
-			says(t, f.Lead(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
+			says(t, f.does("lock", never, withOwner(bad)), want)
+			says(t, f.Lead(f.Context(), "lock", never, withOwner(bad)), want)
 			assert.Zero(t, f.traffic())
 		})
 	}
 	onKit(t, func(k kit) { // the longest one, and the last of two
-		k.unlocks(k.held(redsync.WithOwner("a"), redsync.WithOwner(strings.Repeat("x", 128))))
+		k.unlocks(k.held(withOwner("a"), withOwner(strings.Repeat("x", 128))))
 	})
 }
 
@@ -161,8 +160,8 @@ func TestOwnerOutOfRange(t *testing.T) {
 func TestOwnerOfTheNextLock(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.locks()
-		c := f.waits(f.Redsync, redsync.WithOwner("a"))
-		redsync.WithOwner("a").Apply(m)
+		c := f.inLine(withOwner("a"))
+		withOwner("a").Apply(m)
 		plain := peek.Value(m)
 		f.atOnce(m, c)
 		assert.NotEqual(t, plain, peek.Value(c.Mutex))

@@ -35,7 +35,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 				assert.Empty(f, m.Value())
 				f.noKeys()
 				before := f.traffic()
-				time.Sleep(time.Minute)
+				time.Sleep(minute)
 				f.hasSent(before, "nothing extends the lock after the panic")
 				f.closesAtOnce()
 			})
@@ -57,7 +57,7 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
-		m := f.NewMutex("lock", redsync.WithValue(value), withWatchdog, panicsAt("acquired"))
+		m := f.NewMutex("lock", withValue(value), withWatchdog, panicsAt("acquired"))
 		panicked(t, func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
@@ -72,10 +72,10 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 }
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
-	quick := redsync.WithRetryDelay(10 * ms)
+	quick := withRetryDelay(10 * ms)
 	type panicking = func(now func()) redsync.Option // now panics in the given call
 	generates := panicking(func(now func()) redsync.Option {
-		return redsync.WithGenValueFunc(func() (string, error) { now(); return rand.Text(), nil })
+		return withGenValueFunc(func() (string, error) { now(); return rand.Text(), nil })
 	})
 	delays := panicking(func(now func()) redsync.Option {
 		return redsync.WithRetryDelayFunc(func(int) time.Duration { now(); return 10 * ms })
@@ -103,7 +103,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 				bad := k.NewMutex("lock", append(mode, quick, c.option(now))...)
 				panicked(k, func() { _ = bad.Lock() })
 				isOver(k, bad, redsync.ErrNotHeld)
-				next := k.waits(k.Redsync, mode...)
+				next := k.inLine(mode...)
 				k.atOnce(m, next)
 				k.unlock(next)
 				time.Sleep(sec)
@@ -133,7 +133,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := locked(f, rs.NewMutex("lock", redsync.WithObserver(told)))
+		m := locked(f, rs.NewMutex("lock", withObserver(told)))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -176,7 +176,7 @@ func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 	onKit(t, func(k kit) {
 		var m *redsync.Mutex
 		told := 0
-		m = k.NewMutex("lock", redsync.WithObserver(acquiredFunc(func() {
+		m = k.NewMutex("lock", withObserver(acquiredFunc(func() {
 			if told++; told == 1 {
 				k.unlock(m)
 				obtained(k, m)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
@@ -19,7 +18,7 @@ import (
 
 // permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
 func permitsOf(n, k int, more ...redsync.Option) opts {
-	options := opts{redsync.WithPermits(n)}
+	options := opts{withPermits(n)}
 	if k > 1 {
 		options = append(options, redsync.WithWeight(k), withFair)
 	}
@@ -85,7 +84,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 			time.Sleep(ms)
 		}
 		time.Sleep(2500 * ms)
-		f.confirms(held[0].Extend())
+		f.extends(held[0])
 		f.confirms(held[0].Valid())
 		for i, w := range waiters {
 			for _, later := range waiters[i:] {
@@ -114,7 +113,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 			assert.Equal(f, 5, f.traffic()-before)
 			held = append(held, m)
 		}
-		require.Error(f, f.tries(permitsOf(n, 1)...))
+		erred(f, f.tries(permitsOf(n, 1)...))
 		synctest.Wait()
 		for _, m := range held {
 			before := f.traffic()
@@ -140,7 +139,7 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 			m := f.locks(twoPermits, withWatchdog)
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
-			f.puts(mine, "stranger", time.Minute, 4)
+			f.puts(mine, "stranger", minute, 4)
 			f.freeze(4)
 			locked(f, m)
 			value := m.Value()
@@ -168,11 +167,11 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 	for n, weight := range map[int]int{3: 1, 4: 2} {
 		for range testlength.Of(5, 10, 100) {
 			playMet(t, func(f field) {
-				f.puts(0, "a", time.Minute, 0, 1)
-				f.puts(1, "b", time.Minute, 1, 2)
-				f.puts(0, "c", time.Minute, 3)
-				f.puts(1, "d", time.Minute, 4)
-				w := f.waits(f.Redsync, permitsOf(n, weight)...)
+				f.puts(0, "a", minute, 0, 1)
+				f.puts(1, "b", minute, 1, 2)
+				f.puts(0, "c", minute, 3)
+				f.puts(1, "d", minute, 4)
+				w := f.inLine(permitsOf(n, weight)...)
 				f.served(w, 20*ms)
 			})
 		}
@@ -195,7 +194,7 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 		f.stillWait(last)  // the last call waits behind the call that wants all permits
 		f.unlock(one)
 		f.within(three, 10*ms)
-		f.confirms(three.Extend())
+		f.extends(three)
 		f.confirms(three.Valid())
 		f.stillWait(last)
 		f.unlock(three)
@@ -210,10 +209,10 @@ func TestPermitsOfDifferentNumbers(t *testing.T) {
 		other := f.another()
 		var many []*redsync.Mutex
 		for range 5 {
-			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
+			many = append(many, obtained(f, other.NewMutex("lock", withPermits(5))))
 		}
 		isTaken(f, f.tries(twoPermits))
-		w := f.waits(f.Redsync, twoPermits)
+		w := f.inLine(twoPermits)
 		for _, m := range many {
 			f.unlock(m)
 		}
@@ -229,15 +228,13 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 			m := f.locks(permitsOf(3, weight, withWatchdog)...)
 			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
-			text, err := redsync.ParseSequencer(s.String())
-			noError(f, err)
-			assert.Equal(f, s, text)
-			noError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
+			assert.Equal(f, s, must(redsync.ParseSequencer(s.String())))
+			noError(f, other.With(withFencing, withPermits(9)).Current(f.Context(), s))
 
-			over := redsync.WithSequencer(s)
+			over := withSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
 			for what, options := range map[string]opts{
-				"WithPermits(4)": {redsync.WithPermits(4), over},
+				"WithPermits(4)": {withPermits(4), over},
 				"WithWeight(3)":  permitsOf(3, 3, over),
 				"WithShared":     {withShared, over},
 			} {
@@ -246,16 +243,16 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 			says(f, other.NewMultiMutex(both, over).TryLock(), "WithSequencer")
 
 			d := other.NewMutex("lock", over)
-			f.confirms(d.Extend())
+			f.extends(d)
 			time.Sleep(5 * sec)
 			f.confirms(d.Valid())
-			require.Error(f, d.Downgrade(f.Context()))
+			erred(f, d.Downgrade(f.Context()))
 			f.unlock(d)
-			errorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(f, f.current(f.Redsync, s), redsync.ErrLockAlreadyExpired)
 			f.nothingOfPermits()
 
 			locked(f, m)
-			over = redsync.WithSequencer(m.Sequencer())
+			over = withSequencer(m.Sequencer())
 			f.unlock(other.NewMutex("lock", over))
 			failsWith(f, m.Valid, redsync.ErrLockLost)
 			noError(f, other.NewMutex("lock", over).Lock()) // Lock begins a hold of its own
@@ -266,10 +263,10 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 func TestPermitsRefuseBadInput(t *testing.T) {
 	play(t, func(f field) {
 		for what, options := range map[string]opts{
-			"WithPermits(0) is out of range: 1 to 256":   {redsync.WithPermits(0)},
-			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
+			"WithPermits(0) is out of range: 1 to 256":   {withPermits(0)},
+			"WithPermits(257) is out of range: 1 to 256": {withPermits(257)},
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
-			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
+			"WithWeight(2) needs WithFair":               {withPermits(3), redsync.WithWeight(2)},
 			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
 		} {
 			refuses(f, f.NewMutex("lock", options...), what)
@@ -286,7 +283,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 // One Mutex has one permit at a time, and many goroutines may call its Do.
 func TestPermitsOfOneMutex(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithPermits(3), forever)
+		m := f.NewMutex("lock", withPermits(3), forever)
 		var at, most atomic.Int64
 		var all sync.WaitGroup
 		for range 12 {
@@ -332,7 +329,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 			time.Sleep(ms)
 			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
 			isOver(f, m, redsync.ErrNotHeld)
-			f.confirms(next.Extend())
+			f.extends(next)
 			f.nobodyWaits()
 			f.unlock(next)
 			f.nothingOfPermits()

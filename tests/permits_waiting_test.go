@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file tests which messages waiters for permits send, and which waiters are woken.
@@ -55,7 +53,7 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		held := f.locks(permitsOf(2, 2)...)
 		process, other := f.another(), f.another()
 		fair := patient(withFair)
-		late := redsync.WithGenValueFunc(func() (string, error) {
+		late := withGenValueFunc(func() (string, error) {
 			time.Sleep(100 * ms)
 			return fmt.Sprint("late ", rand.Uint64()), nil //nolint:gosec // no secret
 		})

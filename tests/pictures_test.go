@@ -147,8 +147,7 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 func TestPicturesAreShownInBothForms(t *testing.T) {
 	t.Parallel()
 	pages := read(t, "../README.md") + read(t, "../bench/README.md")
-	docs, err := filepath.Glob("../docs/*.md")
-	noError(t, err)
+	docs := must(filepath.Glob("../docs/*.md"))
 	for _, page := range docs {
 		pages += read(t, page)
 	}

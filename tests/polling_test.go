@@ -17,7 +17,7 @@ import (
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(200*ms))
+		w := f.calls(f.another(mode...), forever, withRetryDelay(200*ms))
 		f.stranger(900*ms, true, allNodes...)
 		time.Sleep(10 * ms)
 		f.unlock(m)
@@ -49,7 +49,7 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 					onEach(f.nodes, "subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
 				}
 				for _, key := range keys {
-					f.sets(key, "another's", time.Hour, allNodes...)
+					f.sets(key, "another's", hour, allNodes...)
 				}
 				b := f.another(append(options, forever)...)
 				var calls []*call
@@ -84,12 +84,12 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 
 // anothers sets a lock of another program, which publishes no message when it is released.
 func (f field) anothers() {
-	f.sets("lock", "another's", time.Minute, allNodes...)
+	f.sets("lock", "another's", minute, allNodes...)
 }
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 	for name, behind := range map[string]opts{
-		"the second": {redsync.WithRetryDelay(50 * ms)},
+		"the second": {withRetryDelay(50 * ms)},
 		"of a function": {redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			return time.Duration(max(10-tries, 5)) * 10 * ms
 		})},

@@ -28,7 +28,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, r := lockKinds[tr.kind], &redsynctest.Recorder{}
 		whole := prefixed("p:", kind.names)
-		app, other := tr.With(withP, redsync.WithObserver(r)), process(tr.nodes)
+		app, other := tr.With(withP, withObserver(r)), process(tr.nodes)
 		tr.closes(other)
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())
@@ -61,7 +61,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			tr.unlock(apart)
 		}
 
-		noError(tr, other.Current(tr.Context(), s))
+		noError(tr, tr.current(other, s))
 		noError(tr, other.With(withP).Current(tr.Context(), s))
 		err := other.With(redsync.WithPrefix("q:")).Current(tr.Context(), s)
 		says(tr, err, `the lock is not one of WithPrefix("q:")`)
@@ -80,17 +80,15 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := locked(tr, kind.lock(tr.With(withP)))
-			s, err := m.Detach(tr.Context())
-			noError(tr, err)
-			over := redsync.WithSequencer(s)
+			s := tr.detaches(locked(tr, kind.lock(tr.With(withP))))
+			over := withSequencer(s)
 			refuses(tr, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
 			adopter := []*redsync.Mutex{
 				kind.on(other, kind.names, withP, over), kind.on(other.With(withP), s.Names(), over),
 				other.NewMutex(s.Name, over, withP), other.NewMutex(s.Name, over),
 			}[what]
 			assert.Equal(tr, s.Name, adopter.Name(), what)
-			tr.confirms(adopter.Extend())
+			tr.extends(adopter)
 			tr.unlock(adopter)
 			time.Sleep(ms)
 			assert.Empty(tr, tr.nodes[0].Keys(), what)
@@ -202,7 +200,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
 		m := locked(tr, kind.lock(tr.Redsync, withWatchdog))
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		alive(tr, m)
 		for _, n := range tr.nodes {
 			for _, name := range kind.keys {
@@ -210,7 +208,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 			}
 			hooked := n.Client()
 			hooked.AddHook(prefixer{"p:"})
-			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), redis.Nil)
+			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: minute}).Err(), redis.Nil)
 			_ = hooked.Close()
 		}
 		waiter := field{tr.user, tr.nodes}.begins(kind.rival(tr.Redsync, patient()...))

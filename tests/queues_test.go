@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -31,10 +30,10 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 		"reader":  {"{lock}:queue", nil, opts{withShared}},
 		"permits": {"{lock}:slots", opts{onePermit}, opts{onePermit, withFair}},
 	} {
-		for _, back := range []time.Duration{0, time.Minute} {
+		for _, back := range []time.Duration{0, minute} {
 			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
 				m := f.locks(c.holder...)
-				w := f.waits(f.another(c.mode...))
+				w := f.foreign(c.mode...)
 				time.Sleep(777 * ms)
 				f.strangerIn(c.queue, sec, true, allNodes...)
 				limit := 1015 * ms
@@ -56,9 +55,9 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(append(mode, lasting)...)
-		first := f.waits(f.another(mode...))
+		first := f.foreign(mode...)
 		time.Sleep(10*sec + 499*ms)
-		second := f.waits(f.another(mode...))
+		second := f.foreign(mode...)
 		f.atOnce(m, first)
 		f.stillWait(second)
 		for range 20 {
@@ -78,7 +77,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 				b := f.another(mode...)
 				f.held()
 				fault(f, 0, 1, 2)
-				w := f.calls(b, forever, redsync.WithRetryDelay(sec))
+				w := f.calls(b, forever, withRetryDelay(sec))
 				time.Sleep(450 * ms) // the node deadline
 				inQueues := func() {
 					assert.Empty(f, f.inQueue(3))
@@ -125,12 +124,12 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		for _, expiry := range []time.Duration{time.Minute, sec} { // it is unlocked, or runs out
-			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
+		for _, expiry := range []time.Duration{minute, sec} { // it is unlocked, or runs out
+			m := f.held(append(mode, withExpiry(expiry))...)
 			b := f.another(mode...)
 			f.slow(5 * ms)
-			hasty := f.waits(b, redsync.WithNodeTimeout(2*ms))
-			hastier := f.waits(b, redsync.WithNodeTimeout(ms))
+			hasty := f.waits(b, withNodeTimeout(2*ms))
+			hastier := f.waits(b, withNodeTimeout(ms))
 			usual := f.waits(b)
 			time.Sleep(1500 * ms)
 			_, _ = m.Unlock()
@@ -162,7 +161,7 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		m := f.held(lasting)
 		b := f.another()
 		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * ms, Err: "NOPERM No permissions to access a key"})
-		w := f.waits(b, redsync.WithObserver(napper(20*ms)))
+		w := f.waits(b, withObserver(napper(20*ms)))
 		time.Sleep(3 * sec) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
@@ -34,7 +33,7 @@ func firstLock(t *testing.T) string {
 func TestReadmeFirstLock(t *testing.T) {
 	testlength.FromGate(t) // it builds a program
 	t.Parallel()
-	ctx := limited(t, 5*time.Minute)
+	ctx := limited(t, 5*minute)
 	program := firstLock(t)
 	var servers []*miniredis.Miniredis
 	for _, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {

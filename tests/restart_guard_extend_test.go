@@ -38,10 +38,10 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
-				time.Sleep(time.Minute) // all nodes count
+				time.Sleep(minute) // all nodes count
 				a, b := f.process(guards[guarded]...), f.patient(guards[guarded]...)
 				onEach(f.nodes[3:], "set", 1, embedded.Fault{LoseCommand: true})
-				m := a.NewMutex("lock", append(options, redsync.WithExpiry(4*sec))...)
+				m := a.NewMutex("lock", append(options, withExpiry(4*sec))...)
 				start := time.Now()
 				obtained(t, m)
 				until := m.Until()
@@ -53,7 +53,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				wg.Go(func() {
-					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*ms))
+					other := b.NewMutex("lock", withNodeTimeout(3900*ms))
 					if assert.NoError(t, other.TryLock()) {
 						took(t, start, 4100*ms)
 						assert.Equal(t, !guarded, m.Remaining() > 0) // whether A still counts on the lock that B has acquired

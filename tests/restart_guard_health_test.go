@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -37,7 +36,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 		playAs(t, fmt.Sprint(s.kind.column, i), func(f field) {
 			r := &redsynctest.Recorder{}
 			a := f.veteran(guards[true]...)
-			b := f.veteran(guards[true]...).With(redsync.WithObserver(r))
+			b := f.veteran(guards[true]...).With(withObserver(r))
 			holder := s.kind.rival(a, append(s.options, withWatchdog)...)
 			standby := s.kind.lock(b, s.options...)
 			locked(f, holder)
@@ -46,21 +45,21 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 			restart := time.Now()
 			wake(a)
 			wake(b)
-			require.Error(f, standby.TryLock()) // node 2 grants it
+			erred(f, standby.TryLock()) // node 2 grants it
 			down, up := toldOfNodes(r)
 			require.Len(f, down, 1)
 			require.Empty(f, up)
 			f.confirms(holder.Unlock())
 			noError(f, holder.Lock()) // on node 2, too
 			for len(up) == 0 && time.Since(restart) < s.guard+rounding {
-				require.Error(f, standby.TryLock())
+				erred(f, standby.TryLock())
 				time.Sleep(100 * ms)
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 			}
 			require.Len(f, up, 1)
 			assert.GreaterOrEqual(f, time.Since(restart), s.guard)
-			require.Error(f, standby.TryLock())
+			erred(f, standby.TryLock())
 			f.unlock(holder)
 		})
 	}
@@ -72,13 +71,13 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
 		playAs(t, name, func(f field) {
 			r, book := &redsynctest.Recorder{}, newLogbook()
-			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), book.option())
+			rs := f.veteran(guards[true]...).With(withObserver(r), book.option())
 			m := locked(f, rs.NewMutex("lock"))
 			sleepToTheSecond()
 			f.nodes[2].Kill()
 			time.Sleep(ms)
 			uses := func() {
-				f.confirms(m.Extend())
+				f.extends(m)
 				f.confirms(m.Valid())
 				other := locked(f, rs.NewMutex("other"))
 				synctest.Wait()

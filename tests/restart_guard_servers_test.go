@@ -23,14 +23,14 @@ import (
 func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
 	t.Helper()
 	for _, s := range servers {
-		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*ms)
+		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, minute, 100*ms)
 	}
 	return pool.WithNoLocksBefore(time.Now().Round(0))
 }
 
 func TestRestartGuardOnRealServers(t *testing.T) {
 	t.Parallel()
-	for guarded, expiry := range map[bool]time.Duration{true: 8 * sec, false: time.Minute} {
+	for guarded, expiry := range map[bool]time.Duration{true: 8 * sec, false: minute} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5)
@@ -44,7 +44,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 				for _, s := range servers {
 					clients = append(clients, s.Client())
 				}
-				rs := on(clients, options...).With(redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.25))
+				rs := on(clients, options...).With(withExpiry(expiry), redsync.WithTimeoutFactor(0.25))
 				closesSoon(t, rs)
 				return rs
 			}
@@ -64,12 +64,12 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			if m.Remaining() < expiry/2 {
 				t.Skip("the servers restarted too slowly: most of the hold's time is over")
 			}
-			ctx := limited(t, time.Minute)
+			ctx := limited(t, minute)
 			others = append(others, process()) // it starts now, and has the same options
 			entered := make(chan time.Time)
 			for _, rs := range others {
 				go func() {
-					other := rs.NewMutex("lock", forever, redsync.WithRetryDelay(5*ms))
+					other := rs.NewMutex("lock", forever, withRetryDelay(5*ms))
 					assert.NoError(t, other.LockContext(ctx))
 					entered <- time.Now()
 					_, _ = other.Unlock()

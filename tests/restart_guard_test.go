@@ -64,12 +64,12 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 		"wrong": func() time.Time { return time.Now().Add(30 * sec) }, // it moves with each start
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, first := range []time.Duration{2 * sec, time.Minute} {
+			for _, first := range []time.Duration{2 * sec, minute} {
 				onKit(t, func(k kit) {
 					time.Sleep(first)
 					starts := func() *redsync.Mutex {
 						return locked(t, k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
-							forever, redsync.WithRetryDelay(50*ms)))
+							forever, withRetryDelay(50*ms)))
 					}
 					m := starts()
 					k.reboot(true, majority...)
@@ -87,14 +87,14 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 // an uptime of one second.
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
-		time.Sleep(time.Minute - 2*ms) // all nodes count
+		time.Sleep(minute - 2*ms) // all nodes count
 		m := obtained(t, f.process(guards[guarded]...).NewMutex("lock"))
 		time.Sleep(ms)
 		f.reboot(true, majority...)
 		time.Sleep(ms)
 
 		start := time.Now()
-		locked(t, f.process(guards[guarded]...).NewMutex("lock", forever, redsync.WithRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
+		locked(t, f.process(guards[guarded]...).NewMutex("lock", forever, withRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
 		if !guarded {
 			took(t, start, 0)
 			assert.Positive(t, m.Remaining()) // without the guard, another process gets the lock during the hold
@@ -144,14 +144,14 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 		"plain":   {once, "set", quarantine, (*redsync.Mutex).TryLock},
 		"fencing": {withFencing, "evalsha", fencedQuarantine, (*redsync.Mutex).TryLock},
 		"fair":    {withFair, "evalsha", quarantine, (*redsync.Mutex).TryLock},
-		"extend":  {redsync.WithValue("another's"), "evalsha", quarantine, extends},
+		"extend":  {withValue("another's"), "evalsha", quarantine, extends},
 	} {
 		playAs(t, name, func(f field) {
 			m := f.process(guards[true]...).NewMutex("lock", c.option)
 			if name == "extend" {
 				f.anothers()
 			}
-			require.Error(f, c.ask(m))
+			erred(f, c.ask(m))
 			age := c.quarantine - 100*ms
 			time.Sleep(age)
 			onEach(f.nodes, c.command, 1, embedded.Fault{Delay: 200 * ms})
@@ -164,7 +164,7 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 	play(t, func(f field) {
 		// An attempt that does not count leaves nothing behind.
-		require.Error(t, f.process(guards[true]...).NewMutex("lock").TryLock())
+		erred(t, f.process(guards[true]...).NewMutex("lock").TryLock())
 		f.noKeys()
 
 		// Unlock deletes the keys that an extension has set again on such nodes, and they may confirm the Unlock.
@@ -192,17 +192,17 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		}
 		rs := redsync.New(pools...)
 		for text, option := range map[string]redsync.Option{
-			"8.001s": redsync.WithExpiry(guard + ms), "8.001s)": redsync.WithLockDelay(time.Nanosecond), // rounded up
-			"1h0m8s": redsync.WithLockDelay(time.Hour),
+			"8.001s": withExpiry(guard + ms), "8.001s)": withLockDelay(time.Nanosecond), // rounded up
+			"1h0m8s": withLockDelay(hour),
 		} {
-			m := rs.NewMutex("lock", option, redsync.WithValue("v"))
+			m := rs.NewMutex("lock", option, withValue("v"))
 			refuses(t, m, "WithExpiry and WithLockDelay("+text)
 			says(t, m.Lock(), ") is out of range: together at most 8s, which pool #2 guards (pool.WithRestartGuard)")
 			require.NotErrorIs(t, m.Lock(), redsync.ErrFailed)
 		}
 		assert.Zero(t, f.traffic())
-		locked(t, rs.NewMutex("lock", redsync.WithExpiry(guard)))
-		locked(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-sec), redsync.WithLockDelay(sec)))
+		locked(t, rs.NewMutex("lock", withExpiry(guard)))
+		locked(t, rs.NewMutex("lock2", withExpiry(guard-sec), withLockDelay(sec)))
 		noError(t, rs.Close(f.Context())) // Close succeeds, because no operation is left under way
 	})
 }
@@ -210,7 +210,7 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		onEach(f.nodes[:3], "info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
-		time.Sleep(time.Hour)
+		time.Sleep(hour)
 		err := f.process(guards[guarded]...).NewMutex("lock", hearsAll).Lock()
 		if !guarded {
 			noError(t, err)

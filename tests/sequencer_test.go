@@ -68,9 +68,7 @@ func TestSequencerOfNames(t *testing.T) {
 		assert.Equal(t, strings.Join(names, ", "), s.Name)
 		assert.Equal(t, names, s.Names())
 		assert.Equal(t, text, s.String())
-		got, err := redsync.ParseSequencer(text)
-		noError(t, err)
-		assert.True(t, s == got)
+		assert.True(t, s == must(redsync.ParseSequencer(text)))
 		assert.Equal(t, len(names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
 	}
 	assert.NotEqual(t, sequencerOfNames([]string{"a, b", "c"}, 7, "v"), sequencerOfNames([]string{"a", "b, c"}, 7, "v"))
@@ -104,16 +102,12 @@ func TestSequencerIsEncoded(t *testing.T) {
 		for by, encoding := range encodings {
 			t.Run(name+" by "+by, func(t *testing.T) {
 				want := message{By: s, To: &s, Uses: map[redsync.Sequencer]int{s: 1}}
-				data, err := encoding.write(want)
-				noError(t, err)
 				var got message
-				noError(t, encoding.read(data, &got))
+				noError(t, encoding.read(must(encoding.write(want)), &got))
 				assert.Equal(t, want, got)
 			})
 		}
-		text, err := json.Marshal(s)
-		noError(t, err)
-		assert.Equal(t, `"`+s.String()+`"`, string(text))
+		assert.Equal(t, `"`+s.String()+`"`, string(must(json.Marshal(s))))
 	}
 }
 
@@ -156,7 +150,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		locked(t, m)
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
-		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(m.Value())).Sequencer()) // a Mutex that has adopted but not extended has no Sequencer
+		assert.Zero(t, k.NewMutex("lock", withValue(m.Value())).Sequencer()) // a Mutex that has adopted but not extended has no Sequencer
 		time.Sleep(validity - 1)
 		assert.Equal(t, want, m.Sequencer()) // the Sequencer is there until the hold ends
 		time.Sleep(time.Nanosecond)
@@ -172,16 +166,15 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"two are down":   func(k kit) { k.down(0, 1) },
 		"two are frozen": func(k kit) { k.freeze(2, 4) },
 		"two forgot it":  func(k kit) { k.lose(0, 1) },
-		"extended":       func(kit) { time.Sleep(time.Minute) },
+		"extended":       func(kit) { time.Sleep(minute) },
 	} {
 		for _, options := range []opts{{withWatchdog}, {withWatchdog, withFencing}} {
 			kitAs(t, name, func(k kit) {
 				server := k.another()
 				m := k.held(options...)
-				s, err := redsync.ParseSequencer(m.Sequencer().String())
-				noError(k, err)
+				s := must(redsync.ParseSequencer(m.Sequencer().String()))
 				fault(k)
-				noError(k, server.Current(k.Context(), s))
+				noError(k, k.current(server, s))
 				assert.Positive(k, m.Remaining()) // Current does not end the hold
 				k.thaw(2, 4)
 				_, _ = m.Unlock()
@@ -210,7 +203,7 @@ func TestCurrentAfterwards(t *testing.T) {
 			s := m.Sequencer()
 			end(k, m)
 			synctest.Wait()
-			errorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(k, k.current(server, s), redsync.ErrLockAlreadyExpired)
 			_, _ = m.Unlock()
 		})
 	}
@@ -228,7 +221,7 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 			s := f.held(withFencing).Sequencer()
 			fault(f)
 			start := time.Now()
-			err := server.Current(f.Context(), s)
+			err := f.current(server, s)
 			for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
 				require.NotErrorIs(f, err, not)
 			}
@@ -248,9 +241,9 @@ func TestCurrentOfNoHold(t *testing.T) {
 	play(t, func(f field) {
 		before := f.traffic()
 		for _, s := range []redsync.Sequencer{{}, {Name: "lock", Token: 7}, {Value: "v", Token: 7}} {
-			errorIs(t, f.Current(f.Context(), s), redsync.ErrNotHeld)
+			errorIs(t, f.current(f.Redsync, s), redsync.ErrNotHeld)
 		}
-		require.Error(t, f.Current(f.Context(), redsync.Sequencer{Name: "{lock}:fence", Value: "v"})) // Current refuses a reserved name
+		erred(t, f.current(f.Redsync, redsync.Sequencer{Name: "{lock}:fence", Value: "v"})) // Current refuses a reserved name
 		f.hasSent(before)
 
 		ctx, cancel := context.WithCancel(f.Context())
@@ -258,6 +251,6 @@ func TestCurrentOfNoHold(t *testing.T) {
 		onEach(f.nodes, "evalsha", 9, embedded.Fault{Delay: sec})
 		errorIs(t, f.Current(ctx, redsync.Sequencer{Name: "lock", Value: "v"}), context.Canceled)
 		noError(t, f.Close(f.Context()))
-		errorIs(t, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
+		errorIs(t, f.current(f.Redsync, redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
 	})
 }

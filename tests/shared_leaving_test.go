@@ -22,13 +22,13 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := f.locks(redsync.WithGenValueFunc(value))
+		m := f.locks(withGenValueFunc(value))
 		synctest.Wait()
 		before := f.traffic()
 		says(f, m.Downgrade(f.Context()), "line feed")
 		f.hasSent(before)
-		f.confirms(m.Extend())
-		require.Error(f, f.tries(withShared))
+		f.extends(m)
+		erred(f, f.tries(withShared))
 		f.unlocks(m)
 	})
 }
@@ -38,13 +38,12 @@ func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
 		r := f.locks(withShared)
 		synctest.Wait()
-		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
-		noError(f, err)
+		text := must(f.nodes[0].Client().Get(f.Context(), "lock").Result())
 		value := f.readersOf("lock")[0]
 		for what, option := range map[string]redsync.Option{
-			"value":             redsync.WithValue(text),
-			"sequencer":         redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: text}),
-			"shared, two lines": redsync.WithSequencer(readSequencer(f, value+"\nb")),
+			"value":             withValue(text),
+			"sequencer":         withSequencer(redsync.Sequencer{Name: "lock", Value: text}),
+			"shared, two lines": withSequencer(readSequencer(f, value+"\nb")),
 		} {
 			m := f.NewMutex("lock", option)
 			refuses(f, m, "line feed")
@@ -58,8 +57,7 @@ func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 // readSequencer returns the Sequencer of a shared hold with a value.
 func readSequencer(f field, value string) redsync.Sequencer {
 	encode := base64.RawURLEncoding.EncodeToString
-	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
-	noError(f, err)
+	s := must(redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value))))
 	return s
 }
 
@@ -67,7 +65,7 @@ func readSequencer(f field, value string) redsync.Sequencer {
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
 		down := &downLog{}
-		m := f.locks(redsync.WithObserver(down))
+		m := f.locks(withObserver(down))
 		synctest.Wait()
 		onEach(f.nodes[:2], "evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		f.downgrades(m)
@@ -95,7 +93,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		playMetAs(t, name, func(f field) {
 			down, r := &downLog{}, &redsynctest.Recorder{}
 			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
-				redsync.WithObserver(down), redsync.WithObserver(r))...)
+				withObserver(down), withObserver(r))...)
 			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 				if name == "Downgrade" {
 					locked(f, m)
@@ -132,7 +130,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 		first := f.held()
 		var line []*call
 		for _, mode := range []opts{{withShared}, {withShared}, nil, {withShared}} {
-			line = append(line, f.waits(f.Redsync, mode...))
+			line = append(line, f.inLine(mode...))
 			time.Sleep(ms)
 		}
 		f.unlock(first)
@@ -157,10 +155,10 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		other := f.another()
 		taken := locked(f, other.NewMutex("lock"))
-		first := f.waits(f.Redsync, withShared)
+		first := f.inLine(withShared)
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
-		second := f.waits(f.Redsync, withShared, redsync.WithPriority(1))
+		second := f.inLine(withShared, redsync.WithPriority(1))
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 2)
 		f.unlock(taken)
@@ -178,9 +176,9 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 	for _, option := range []redsync.Option{withFencing, nineSeconds} {
 		playMet(t, func(f field) {
 			first := f.held()
-			plain := f.waits(f.Redsync, withShared)
+			plain := f.inLine(withShared)
 			time.Sleep(ms)
-			differs := f.waits(f.Redsync, withShared, option)
+			differs := f.inLine(withShared, option)
 			time.Sleep(ms)
 			f.unlock(first)
 			f.within(plain, 10*ms)
@@ -195,13 +193,13 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := f.locks(patient(withShared, redsync.WithLockDelay(20*sec))...)
+		m := f.locks(patient(withShared, withLockDelay(20*sec))...)
 		end := m.Until()
 		noError(f, m.Lock()) // Lock waits until the hold of the Mutex is over
 		assert.False(f, time.Now().Before(end))
 		f.unlock(m)
 		synctest.Wait()
-		require.Error(f, f.tries()) // the keys of the first hold stay, because it was not unlocked
+		erred(f, f.tries()) // the keys of the first hold stay, because it was not unlocked
 		time.Sleep(21 * sec)
 		f.obtains()
 	})

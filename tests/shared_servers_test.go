@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,7 +44,7 @@ var noQueueACL = append([]string{"+time"}, plainACL...)
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	closesSoon(t, rs)
-	return rs.With(redsync.WithNodeTimeout(4*sec), redsync.WithExpiry(5*time.Minute))
+	return rs.With(withNodeTimeout(4*sec), withExpiry(5*minute))
 }
 
 // closesSoon makes the test close rs at its end. Close does not wait for nodes that are down.
@@ -82,7 +81,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			return noQueueACL
 		}
 		return smallestACL
-	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
+	}).With(withObserver(down), withObserver(denied))
 	servers[4].Kill()
 	shared := withShared
 	for _, options := range []opts{{shared}, {shared, noHandOver, withSetNXOnExtend}} {
@@ -108,7 +107,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	awaitTickets(t, servers[:4], 1)
 	isKeptOut(t, rs.NewMutex("lock", shared), "two nodes have let it in")
 	cancel()
-	require.Error(t, <-writer)
+	erred(t, <-writer)
 	unlocks(t, holder)
 	for i := range 4 {
 		assert.NoError(t, down.of(i), "node %d", i)
@@ -139,9 +138,9 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	a = a.With(lasting)
 	shared := withShared
 	apart := locked(t, a.NewMutex("apart}", shared))
-	require.Error(t, a.NewMutex("apart}").TryLock())
+	erred(t, a.NewMutex("apart}").TryLock())
 	r := locked(t, a.NewMutex("lock", shared))
-	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*sec))
+	w := b.NewMutex("lock", forever, withExpiry(40*sec))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
 	queued := func() bool {

@@ -34,7 +34,7 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 		}
 		f.within(w, 10*ms)
 		isTaken(f, holders[0].TryLock())
-		readers := []*call{f.waits(f.Redsync, withShared), f.waits(f.Redsync, withShared), f.waits(other, withShared)}
+		readers := []*call{f.inLine(withShared), f.inLine(withShared), f.waits(other, withShared)}
 		time.Sleep(10 * ms)
 		f.unlock(w)
 		for _, r := range readers {
@@ -81,7 +81,7 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 		w := f.held()
 		var readers []*call
 		for range 20 {
-			readers = append(readers, f.waits(f.Redsync, withShared))
+			readers = append(readers, f.inLine(withShared))
 		}
 		f.unlock(w)
 		for i, entries := range []int{1, 2} {
@@ -103,8 +103,8 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
 		r := f.held(withShared)
-		w := f.waits(f.Redsync)
-		late := f.waits(f.Redsync, withShared)
+		w := f.inLine()
+		late := f.inLine(withShared)
 		time.Sleep(ms)
 		f.stillWait(w, late)
 		f.unlock(r)
@@ -118,7 +118,7 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
-	a, b := redsync.WithOwner("a"), redsync.WithOwner("b")
+	a, b := withOwner("a"), withOwner("b")
 	for name, c := range map[string]struct {
 		first, second redsync.Option
 		between       func(f field, m *redsync.Mutex)
@@ -128,12 +128,12 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"fair":             {first: withFair, shares: true},
 		"expiry":           {second: nineSeconds},
 		"drift":            {second: redsync.WithDriftFactor(0.02)},
-		"node deadline":    {second: redsync.WithNodeTimeout(99 * ms)},
-		"lock delay":       {first: redsync.WithLockDelay(sec)},
+		"node deadline":    {second: withNodeTimeout(99 * ms)},
+		"lock delay":       {first: withLockDelay(sec)},
 		"fencing":          {second: withFencing},
 		"fencing first":    {first: withFencing},
-		"max hold":         {second: redsync.WithMaxHold(time.Minute)},
-		"generated values": {second: redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })},
+		"max hold":         {second: withMaxHold(minute)},
+		"generated values": {second: withGenValueFunc(func() (string, error) { return rand.Text(), nil })},
 		"hand-over":        {second: noHandOver},
 		"owners":           {first: a, second: b},
 		"no owner":         {first: a},
@@ -171,7 +171,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		m := f.held()
-		own, foreign := f.waits(f.Redsync, withShared), f.waits(other, withShared)
+		own, foreign := f.inLine(withShared), f.waits(other, withShared)
 		time.Sleep(10 * ms)
 		writer := f.waits(other)
 		time.Sleep(10 * ms)
@@ -180,19 +180,19 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		assert.True(f, m.Until().After(until))
 		f.within(own, 10*ms)
 		f.within(foreign, 10*ms)
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.confirms(m.Valid())
 		noError(f, m.Downgrade(f.Context())) // a second Downgrade succeeds, too
 		s := m.Sequencer()
-		noError(f, f.Current(f.Context(), s))
+		noError(f, f.current(f.Redsync, s))
 		f.unlock(own)
 		f.unlock(m)
-		errorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+		errorIs(f, f.current(f.Redsync, s), redsync.ErrLockAlreadyExpired)
 		f.stillWait(writer)
 		f.unlock(foreign)
 		f.served(writer, 10*ms)
 		noError(f, m.Lock()) // the next Lock is exclusive again
-		require.Error(f, other.NewMutex("lock", withShared).TryLock())
+		erred(f, other.NewMutex("lock", withShared).TryLock())
 		f.unlock(m)
 		f.nobodyWaits()
 	})
@@ -208,9 +208,9 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 		assert.Equal(f, until, m.Until())
 		f.thaw(majority...)
 		time.Sleep(100 * ms)
-		f.confirms(m.Extend())
+		f.extends(m)
 		r := obtained(f, f.another().NewMutex("lock", withShared))
-		require.Error(f, f.another().NewMutex("lock").TryLock())
+		erred(f, f.another().NewMutex("lock").TryLock())
 		f.unlock(r)
 		f.unlock(m)
 		f.noKeys()
@@ -301,29 +301,25 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		a, b := f.locks(withShared), f.locks(withShared)
 		s := b.Sequencer()
 		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
-		text, err := redsync.ParseSequencer(s.String())
-		noError(f, err)
-		require.Equal(f, s, text)
-		noError(f, other.Current(f.Context(), s))
-		says(f, second(other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()), "share the hold")
-		_, err = a.Detach(f.Context())
+		require.Equal(f, s, must(redsync.ParseSequencer(s.String())))
+		noError(f, f.current(other, s))
+		says(f, second(other.NewMutex("lock", withSequencer(s)).Unlock()), "share the hold")
+		_, err := a.Detach(f.Context())
 		says(f, err, "share the hold")
 		f.unlock(b)
 
 		s = f.detaches(a)
-		text, err = redsync.ParseSequencer(s.String())
-		noError(f, err)
-		assert.Equal(f, s, text)
+		assert.Equal(f, s, must(redsync.ParseSequencer(s.String())))
 		c := f.locks(withShared)
 		assert.Equal(f, 2, f.entries("lock")) // a new reader does not share a hold that was given away
-		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), withShared).Valid())
-		d := other.NewMutex("lock", redsync.WithSequencer(s))
-		f.confirms(d.Extend())
+		f.confirms(other.NewMutex("lock", withSequencer(s), withShared).Valid())
+		d := other.NewMutex("lock", withSequencer(s))
+		f.extends(d)
 		says(f, d.Downgrade(f.Context()), "WithShared")
 		f.unlock(c)
-		require.Error(f, f.tries())
+		erred(f, f.tries())
 		f.unlock(d)
-		errorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+		errorIs(f, f.current(other, s), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
 	})
 }
@@ -381,8 +377,8 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 			var all sync.WaitGroup
 			var locks atomic.Int64
 			for i := range 32 {
-				kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*sec)
-				m := f.NewMutex("lock", patient(withShared, redsync.WithObserver(count), kind)...)
+				kind := withExpiry(c.expiry + time.Duration(i%c.kinds)*sec)
+				m := f.NewMutex("lock", patient(withShared, withObserver(count), kind)...)
 				lock := m.LockContext
 				if c.tries > 0 && i/c.kinds%c.tries == 0 {
 					lock = m.TryLockContext
@@ -415,7 +411,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 		time.AfterFunc(ms, func() { f.unlock(w) })
 		time.Sleep(5 * ms)
 		obtained(f, m)
-		require.Error(f, <-first) // the first TryLock fails: the nodes executed its attempt before the release
+		erred(f, <-first) // the first TryLock fails: the nodes executed its attempt before the release
 		f.unlocks(m)
 
 		f.freeze(majority...)
@@ -423,9 +419,9 @@ func TestATryLockBesideAnother(t *testing.T) {
 			go func() { first <- other.TryLock() }()
 			time.Sleep(ms)
 			start := time.Now()
-			require.Error(f, m.TryLockContext(limited(f, most)))
+			erred(f, m.TryLockContext(limited(f, most)))
 			assert.LessOrEqual(f, time.Since(start), most)
-			require.Error(f, <-first)
+			erred(f, <-first)
 		}
 		f.thaw(majority...)
 		f.noKeys()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -100,7 +99,7 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 				defer func() { f.unlock(m); time.Sleep(sec) }()
 				return time.Since(start)
 			}
-			require.Error(f, rs.NewMutex("lock").TryLock())
+			erred(f, rs.NewMutex("lock").TryLock())
 			assert.Greater(f, lock((*redsync.Mutex).Lock), sec)
 			for range 3 {
 				assert.Less(f, lock((*redsync.Mutex).Lock), there+100*ms)
@@ -113,7 +112,7 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 // crashed leaves keys of a crashed client on two nodes.
 func (f field) crashed(keys ...string) {
 	for _, key := range keys {
-		f.sets(key, "crashed", time.Minute, 0, 1)
+		f.sets(key, "crashed", minute, 0, 1)
 	}
 }
 
@@ -128,7 +127,7 @@ func TestTicketOutlivesALongAttempt(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			var s slowness
-			all := append(opts{lasting, forever, redsync.WithNodeTimeout(3 * sec)}, options...)
+			all := append(opts{lasting, forever, withNodeTimeout(3 * sec)}, options...)
 			rs := f.processes(1, s.at(everywhere(0)), all...)[0]
 			s.Store(true)
 			f.crashed("lock", "{lock}:slot:0")
@@ -137,8 +136,7 @@ func TestTicketOutlivesALongAttempt(t *testing.T) {
 			start, alive := time.Now(), 0
 			for open(c.done) {
 				if queue := f.queue(0, "lock"); assert.Len(f, queue, 64) {
-					ms, err := strconv.ParseInt(queue[50:63], 10, 64)
-					noError(f, err)
+					ms := must(strconv.ParseInt(queue[50:63], 10, 64))
 					assert.Greater(f, ms, time.Now().UnixMilli(), "after %v", time.Since(start))
 					alive++
 				}

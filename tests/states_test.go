@@ -21,9 +21,7 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 		took(t, start, 20*ms) // Lock returns when the third node has answered
 		assert.Equal(t, validity, m.Until().Sub(start))
 		assert.Equal(t, validity-20*ms, m.Remaining())
-		value, err := f.nodes[0].Get("lock")
-		noError(t, err)
-		assert.Equal(t, value, m.Value())
+		assert.Equal(t, must(f.nodes[0].Get("lock")), m.Value())
 	})
 }
 

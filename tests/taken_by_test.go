@@ -28,10 +28,10 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {
-				holder := locked(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
+				holder := locked(f, kind.rival(f.another(withOwner("worker-7@host")), withWatchdog))
 				time.Sleep(12 * sec)
 				r := &redsynctest.Recorder{}
-				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
+				m := kind.lock(f.another(withOwner("me"), withTries(3), withObserver(r)))
 				err := call(f.user, m)
 				taken := isTaken(f, err)
 				assert.Equal(f, "worker-7@host", taken.Owner)
@@ -53,7 +53,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
+		holder := locked(f, f.another(withOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
 		commands := func(call func()) int {
 			synctest.Wait()
@@ -62,9 +62,9 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 			synctest.Wait()
 			return f.commands("evalsha", "eval") - before
 		}
-		owned, plain := f.NewMutex("a", redsync.WithOwner("me")), f.NewMutex("a")
-		without := commands(func() { require.Error(f, plain.TryLock()) })
-		assert.Equal(f, without+5, commands(func() { require.Error(f, owned.TryLock()) }))
+		owned, plain := f.NewMutex("a", withOwner("me")), f.NewMutex("a")
+		without := commands(func() { erred(f, plain.TryLock()) })
+		assert.Equal(f, without+5, commands(func() { erred(f, owned.TryLock()) }))
 		assert.Equal(f, without, commands(func() {
 			errorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
 		}))
@@ -80,16 +80,16 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
 		holder := locked(f, f.another().NewMutex("a", withWatchdog))
-		m := f.NewMutex("a", redsync.WithOwner("me"))
+		m := f.NewMutex("a", withOwner("me"))
 		assert.Empty(f, isTaken(f, m.TryLock()).Owner)
 		f.unlock(holder)
 
-		holder = f.another(redsync.WithOwner("them")).NewMutex("a", withWatchdog)
+		holder = f.another(withOwner("them")).NewMutex("a", withWatchdog)
 		locked(f, holder)
 		ctx := limited(f, sec)
 		time.AfterFunc(900*ms, func() { f.freeze(majority...) })
 		start := time.Now()
-		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
+		err := f.NewMutex("a", withOwner("me"), forever).LockContext(ctx)
 		errorIs(f, err, context.DeadlineExceeded)
 		assert.LessOrEqual(f, time.Since(start), 1050*ms)
 		assert.Empty(f, isTaken(f, err).Owner)

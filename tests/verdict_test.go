@@ -33,7 +33,7 @@ const (
 // judged checks that err has one verdict only, and returns it.
 func judged(tb testing.TB, err error) verdict {
 	tb.Helper()
-	require.Error(tb, err)
+	erred(tb, err)
 	failed, silent := errors.Is(err, redsync.ErrFailed), errors.Is(err, redsync.ErrNoQuorum)
 	taken := errors.As(err, new(*redsync.ErrTaken))
 	require.False(tb, failed && silent, "%v", err)
@@ -72,7 +72,7 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 		}, nil, contention},
 		"taken on a bare quorum":                              {func(f field) { f.splits(majority...) }, nil, contention},
 		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(majority...) }, nil, noQuorum},
-		"no entropy": {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
+		"no entropy": {field.anothers, withGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
 			playMetAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
@@ -134,8 +134,8 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
-			m := f.NewMutex("lock", book.option(), redsync.WithObserver(r), forever,
-				redsync.WithRetryDelay(50*ms))
+			m := f.NewMutex("lock", book.option(), withObserver(r), forever,
+				withRetryDelay(50*ms))
 			c.before(f)
 			time.AfterFunc(10*ms, func() { f.freeze(allNodes...); forget(r); book.forget() })
 			err := m.LockContext(limited(f, 200*ms))
@@ -160,7 +160,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 	playMet(t, func(f field) {
 		f.occupy("lock", 0)
-		onEach(f.nodes[3:], "set", 1, embedded.Fault{Delay: time.Hour})
+		onEach(f.nodes[3:], "set", 1, embedded.Fault{Delay: hour})
 		err := f.NewMutex("lock").TryLockContext(limited(f, 10*ms))
 		assert.Equal(t, contention, judged(t, err))
 		errorIs(t, err, context.DeadlineExceeded)
@@ -232,7 +232,7 @@ func TestErrTakenHasAName(t *testing.T) {
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	playMet(t, func(f field) {
 		b := locked(t, f.NewMutex("b"))
-		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
+		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, withObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(sec)
 		for _, m := range []*redsync.Mutex{
 			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),

@@ -25,7 +25,7 @@ import (
 // This file tests waiting on real servers, also for Redis users with few permissions.
 
 // soon is far less than the retry delay of a patient waiter, and far more than a busy machine needs.
-const soon = time.Minute
+const soon = minute
 
 // An unwokenLog is an observer that records which nodes deny wake-ups.
 type unwokenLog struct {
@@ -88,7 +88,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
 	t.Helper()
 	rs := usersOf(t, servers, func(int) []string { return rules })
-	return rs.With(append(options, redsync.WithExpiry(40*sec), redsync.WithTimeoutFactor(0.2))...)
+	return rs.With(append(options, withExpiry(40*sec), redsync.WithTimeoutFactor(0.2))...)
 }
 
 // smallestACL has the rules that a process needs to lock "lock" and to wait for it.
@@ -164,8 +164,8 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)
 	log := &unwokenLog{}
-	a := processAs(t, servers, smallestACL, redsync.WithObserver(log))
-	b := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+	a := processAs(t, servers, smallestACL, withObserver(log))
+	b := processAs(t, servers, smallestACL, withObserver(log))
 	for _, mode := range modes {
 		woken := false
 		for i := 0; i < 3 || !woken && i < 20; i++ {
@@ -185,8 +185,8 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			empties(t, servers)
 			log := &unwokenLog{}
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
-			a := processAs(t, servers, rules, redsync.WithObserver(log))
-			b := processAs(t, servers, rules, redsync.WithObserver(log))
+			a := processAs(t, servers, rules, withObserver(log))
+			b := processAs(t, servers, rules, withObserver(log))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
 				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
@@ -211,13 +211,13 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		{withFair, withFencing},
 		{withShared},
 		{onePermit, withFair},
-		{redsync.WithMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
+		{withMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
 		noError(t, err)
 	}
-	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
-	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock()) // it has asked for the owner
+	holder := locked(t, a.NewMutex("lock", withFencing, withOwner("a")))
+	erred(t, b.NewMutex("lock", withOwner("b")).TryLock()) // it has asked for the owner
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", twoPermits), b.NewMultiMutex([]string{"lock", "lock2"}),
 	} {
@@ -260,9 +260,9 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			options := opts{redsync.WithRetryDelay(100 * ms), forever}
+			options := opts{withRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
+			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, withObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
@@ -277,7 +277,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 				noError(t, err)
 				return
 			}
-			_, err := passes(t, a, b, withFair, redsync.WithTries(3))
+			_, err := passes(t, a, b, withFair, withTries(3))
 			require.Regexp(t, c.fair, err)
 			errorIs(t, err, redsync.ErrNoQuorum)
 		})

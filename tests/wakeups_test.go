@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -46,7 +45,7 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 		w := f.waits(b)
 		f.stillWait(w)
 		assert.Equal(f, 300*ms, f.within(w, sec))
-		require.Error(f, <-rolls)
+		erred(f, <-rolls)
 		f.unlock(w)
 		f.nobodyWaits()
 	})
@@ -56,9 +55,9 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		first := f.waits(f.another(mode...))
+		first := f.foreign(mode...)
 		time.Sleep(ms)
-		second := f.waits(f.another(mode...))
+		second := f.foreign(mode...)
 		time.Sleep(600 * ms)
 		loseMessages(f.nodes, 1)
 		f.unlock(m)
@@ -76,10 +75,10 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * ms, 70 * ms: 70 * ms} {
+	for delay, within := range map[time.Duration]time.Duration{hour: 400 * ms, 70 * ms: 70 * ms} {
 		inEachMode(t, play, func(f field, mode opts) {
 			m := f.held(mode...)
-			w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(delay))
+			w := f.calls(f.another(mode...), forever, withRetryDelay(delay))
 			loseMessages(f.nodes, 100)
 			time.Sleep(600 * ms)
 			f.unlock(m)
@@ -122,7 +121,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.waits(f.another(mode...))
+		w := f.foreign(mode...)
 		time.Sleep(ms)
 		loseMessages(f.nodes[1:], 1)
 		f.unlock(m)
@@ -136,7 +135,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held()
 		f.lose(3, 4)
-		w := f.waits(f.another(mode...))
+		w := f.foreign(mode...)
 		time.Sleep(ms)
 		loseMessages(f.nodes[1:], 1)
 		f.atOnce(m, w)
@@ -147,7 +146,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.waits(f.another(mode...))
+		w := f.foreign(mode...)
 		time.Sleep(10 * ms)
 		for _, n := range f.nodes {
 			n.Disconnect()
@@ -164,7 +163,7 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.waits(f.another(mode...))
+		w := f.foreign(mode...)
 		time.Sleep(499 * ms) // the next attempt is at 500 ms
 		for i, n := range f.nodes {
 			n.On("evalsha", 1, []embedded.Fault{
@@ -190,9 +189,9 @@ func (f field) subscribers() (count int) {
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 	play(t, func(f field) {
 		b, c := f.another(), f.another()
-		m := f.held(redsync.WithExpiry(10 * time.Minute))
+		m := f.held(withExpiry(10 * minute))
 		first := f.waits(b)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * minute)
 		second := f.waits(c)
 		assert.Equal(f, 10, f.subscribers()) // each process has one subscription on each node
 		f.atOnce(m, first)                   // the second waiter is told, too ...

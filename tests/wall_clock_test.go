@@ -32,26 +32,26 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 }
 
 func TestClockSetForwardEndsTheHold(t *testing.T) {
-	for _, expiry := range []time.Duration{100 * ms, 9 * sec, time.Hour} {
+	for _, expiry := range []time.Duration{100 * ms, 9 * sec, hour} {
 		t.Run(expiry.String(), func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
 				time.Sleep(expiry / 8)
 				require.True(t, open(lost))
-				s.Step(2 * time.Hour)
+				s.Step(2 * hour)
 				start := time.Now()
 				<-lost
 				assert.LessOrEqual(t, time.Since(start), min(expiry/10, sec))
 				isOver(t, m, redsync.ErrLockLost)
 				synctest.Wait()
 				assert.Equal(t, m.Err(), context.Cause(ctx))
-				time.Sleep(time.Minute)
-				s.Step(-2 * time.Hour)
+				time.Sleep(minute)
+				s.Step(-2 * hour)
 				assert.Zero(t, m.Remaining()) // a validity that is over stays over
 				isOver(t, m, redsync.ErrLockLost)
 				failsWith(t, m.Extend, redsync.ErrLockAlreadyExpired)
 				assert.Empty(t, j.extended())
-			}, redsync.WithExpiry(expiry), withWatchdog)
+			}, withExpiry(expiry), withWatchdog)
 		})
 	}
 }
@@ -69,7 +69,7 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
-				s.Step(time.Hour)
+				s.Step(hour)
 				assert.True(t, notice(m))
 				assert.False(t, open(lost))                                // the call that notices the step closes Lost
 				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost) // and ends the context
@@ -86,9 +86,9 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := clocktest.StepWall(t)
 			rs := redsync.New(newJournal(deafToExtensions))
-			m := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*sec)))
+			m := locked(t, rs.NewMutex("lock", withExpiry(hour), withNodeTimeout(4*sec)))
 			start := time.Now()
-			time.AfterFunc(1500*ms, func() { s.Step(2 * time.Hour) })
+			time.AfterFunc(1500*ms, func() { s.Step(2 * hour) })
 			failsWith(t, func() (bool, error) { return operation(m) }, redsync.ErrLockAlreadyExpired)
 			took(t, start, 2*sec) // the clocks are compared each second
 			shut(t, rs)
@@ -103,8 +103,8 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 		steps []time.Duration // one second after the other
 		want  time.Duration
 	}{
-		"back":             {[]time.Duration{-time.Hour}, end},
-		"back and forward": {[]time.Duration{-time.Hour, time.Hour}, end},
+		"back":             {[]time.Duration{-hour}, end},
+		"back and forward": {[]time.Duration{-hour, hour}, end},
 		"forward a little": {[]time.Duration{3 * sec}, end - 3*sec},
 	} {
 		for _, watched := range []bool{false, true} {

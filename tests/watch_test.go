@@ -131,7 +131,7 @@ func (w *onlooker) ended() error {
 	w.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(time.Minute): //nolint:forbidigo // in a bubble
+	case <-time.After(minute): //nolint:forbidigo // in a bubble
 		require.Fail(w, "the loop has not ended within a minute")
 	}
 	w.mu.Lock()
@@ -212,7 +212,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			assert.Equal(f, m.Names(), h.Names)
 			assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*ms))
 
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			w.nothing() // although TTLs have changed
 			f.unlock(m)
 			locked(f, m)
@@ -230,7 +230,7 @@ func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 		m := locked(f, f.another().NewMutex("lock", withWatchdog, withFencing))
 		w := f.watches(f.NewMutex("lock"), nil)
 		first := w.sees(1)
-		c := f.waits(f.another())
+		c := f.foreign()
 		for _, n := range f.nodes {
 			noError(f, n.Set(fenceKey, "9999999999999999"))
 		}
@@ -287,20 +287,20 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 			w := f.as(of).watches(of.NewMutex("lock"), nil)
 			first := w.sees(0)
 			assert.Equal(f, start, first.at)
-			require.Error(f, first.Nodes[1].Err)
+			erred(f, first.Nodes[1].Err)
 			noError(f, first.Nodes[0].Err)
 			locked(f, m)
 			time.Sleep(readEvery - time.Since(start))
 			assert.Equal(f, start.Add(readEvery), w.sees(1).at)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			w.nothing()
 
 			c.fail(f, 0)
 			time.Sleep(readEvery + patience)
-			require.Error(f, w.seesIn(redsync.StateUnknown, 0).Nodes[0].Err)
+			erred(f, w.seesIn(redsync.StateUnknown, 0).Nodes[0].Err)
 			early := time.Now()
 			later := f.as(of).watches(of.NewMutex("other"), nil)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			assert.WithinRange(f, later.seesIn(redsync.StateUnknown, 0).at, early, early.Add(patience), "it begins with unknown")
 			w.nothing()
 			c.repair(f, 0, 1, 3)
@@ -397,7 +397,7 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 		"loses it": func(f field, ctx context.Context) error { f.lose(allNodes...); <-ctx.Done(); panic(errWork) },
 	} {
 		playMetAs(t, name, func(f field) {
-			noError(f, f.Do(f.Context(), "lock", nothing))
+			noError(f, f.does("lock", nothing))
 			synctest.Wait()
 			assert.Zero(f, f.commands("publish")) // only leaders tell
 			subscriber := f.nodes[0].NewSubscriber()
@@ -657,7 +657,7 @@ func TestWatchThatCannotBegin(t *testing.T) {
 		for want, m := range map[string]*redsync.Mutex{
 			"must not be empty":               f.NewMutex(""),
 			"is reserved":                     f.NewMutex("{x}:queue"),
-			"WithExpiry(-1ns) is out":         f.NewMutex("lock", redsync.WithExpiry(-1)),
+			"WithExpiry(-1ns) is out":         f.NewMutex("lock", withExpiry(-1)),
 			"WithPermits excludes":            f.NewMutex("lock", twoPermits, withShared),
 			"0 names are":                     f.NewMultiMutex(nil),
 			`redsync: watch "lock": no pools`: redsync.New().NewMutex("lock"),

@@ -50,7 +50,7 @@ func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 		assert.Equal(t, 39*sec-92*ms, m.Until().Sub(j.start))
 		alive(t, m)
 		confirmed(t, m.Unlock)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.Empty(t, j.extended())
 		assert.Len(t, j.releases, 1)
 	})
@@ -60,7 +60,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing, j := failingJournal()
 		failing.Store(true)
-		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
+		m := locked(t, redsync.New(j).NewMutex("lock", withExpiry(9600*ms), withWatchdog))
 		time.Sleep(4500 * ms)
 		failing.Store(false)
 		time.Sleep(10 * sec)
@@ -92,7 +92,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog, redsync.WithValue("v"))
+		m := redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog, withValue("v"))
 		time.Sleep(10 * sec)
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
@@ -102,7 +102,7 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 		assert.Equal(t, []time.Duration{10 * sec, 13 * sec, 16 * sec}, j.extended())
 		alive(t, m)
 		confirmed(t, m.Unlock)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.Empty(t, j.extended())
 	})
 }
@@ -149,7 +149,7 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 			require.NotEmpty(t, j.extended())
 			confirmed(t, m.Unlock)
 			asked.To.Receive(asked.Tag, late)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			assert.Empty(t, j.extended())
 			isOver(t, m, redsync.ErrNotHeld)
 		})

@@ -84,7 +84,7 @@ func (w *byHand) answer(l wireLine, s *realredis.Server) string {
 	if strings.Contains(l.command, " | ") {
 		form = "--raw"
 	}
-	ctx := limited(w, time.Minute)
+	ctx := limited(w, minute)
 	cmd := exec.CommandContext(ctx, "sh", "-c", l.command) //nolint:gosec // a line of the page
 	cmd.Env = append(os.Environ(), "PATH="+w.path, "WIRE_HOST="+host, "WIRE_PORT="+port, "WIRE_FORM="+form, "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
@@ -114,7 +114,7 @@ func (w *byHand) shows(text string) {
 	}
 	for _, s := range w.servers {
 		got := w.answer(line, s)
-		for end := time.Now().Add(time.Minute); shape(got) != shape(line.shown) && time.Now().Before(end); {
+		for end := time.Now().Add(minute); shape(got) != shape(line.shown) && time.Now().Before(end); {
 			time.Sleep(10 * ms)
 			got = w.answer(line, s)
 		}
@@ -149,7 +149,7 @@ func ttlShape(text string) string {
 func (w *byHand) process(options ...redsync.Option) *redsync.Redsync {
 	w.Helper()
 	rs := closed(w.T, realProcess(w.servers))
-	return rs.With(append(options, redsync.WithExpiry(30*sec), redsync.WithTimeoutFactor(0.4))...)
+	return rs.With(append(options, withExpiry(30*sec), redsync.WithTimeoutFactor(0.4))...)
 }
 
 // holds locks orders:17, and waits until all nodes have it.
@@ -210,7 +210,7 @@ func (w *byHand) locksByHand() {
 // Our keys look as the page says.
 func (w *byHand) looksAtALock() {
 	w.Helper()
-	holder := obtained(w, w.process(redsync.WithOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
+	holder := obtained(w, w.process(withOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	waiter, waited := w.process().NewMutex("orders:17", withFencing, forever), make(chan error)

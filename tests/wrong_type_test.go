@@ -42,7 +42,7 @@ var needed = map[string]struct {
 	mode opts
 }{
 	"plain":                 {"a", lockKinds[0], nil},
-	"WithMinHold":           {"a", lockKinds[0], opts{redsync.WithMinHold(ms)}},
+	"WithMinHold":           {"a", lockKinds[0], opts{withMinHold(ms)}},
 	"WithFencing":           {"a", lockKinds[0], opts{withFencing}},
 	"WithFencing, register": {"{a}:fence", lockKinds[0], opts{withFencing}},
 	"WithFair":              {"a", lockKinds[0], opts{withFair}},
@@ -77,7 +77,7 @@ func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for name, c := range needed {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			options := append(opts{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
+			options := append(opts{withObserver(r), withRetryDelay(minute)}, c.mode...)
 			rs := f.another()
 			mutex := func() *redsync.Mutex {
 				if c.kind.given == nil {
@@ -161,7 +161,7 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 				_, _ = m.Unlock()
 				synctest.Wait()
 				before := commands(f.nodes)
-				time.Sleep(2 * time.Minute)
+				time.Sleep(2 * minute)
 				assert.Equal(f, before, commands(f.nodes)) // nothing is repeated
 			})
 		}
