@@ -109,12 +109,10 @@ var provocations = map[string]func(f speech) error{
 		f.ends(0, 1, 2)
 		return f.tries()
 	},
-	"split, and one node silent": func(f speech) error {
-		m := f.held()
+	"split, and one node silent": after("Valid", func(f speech) {
 		f.occupy("lock", 0, 1)
 		f.freeze(2)
-		return second(m.Valid())
-	},
+	}),
 	"Inspect, nodes silent": func(f speech) error {
 		f.freeze(majority...)
 		return f.inspection(f.Context())
@@ -225,20 +223,12 @@ var provocations = map[string]func(f speech) error{
 		time.Sleep(2 * sec)
 		return m.Err()
 	},
-	"keys gone": func(f speech) error {
-		m := f.held()
-		f.lose(majority...)
-		return second(m.Extend())
-	},
+	"keys gone":             after("Extend", func(f speech) { f.lose(majority...) }),
 	"keys of one name gone": func(f speech) error { return second(f.lostKeys(both, "b").Valid()) },
 
 	// The lock is over, or was not extended.
 
-	"not extended, commands lost": func(f speech) error {
-		m := f.held()
-		f.three("evalsha", 2, embedded.Fault{LoseCommand: true})
-		return second(m.Extend())
-	},
+	"not extended, commands lost": after("Extend", func(f speech) { f.three("evalsha", 2, embedded.Fault{LoseCommand: true}) }),
 	"expired, Err": func(f speech) error {
 		m := f.held()
 		time.Sleep(guard)
@@ -249,21 +239,9 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(majority...)
 		return second(m.Extend())
 	},
-	"expired, Unlock": func(f speech) error {
-		m := f.held()
-		time.Sleep(guard)
-		return second(m.Unlock())
-	},
-	"not confirmed, Unlock": func(f speech) error {
-		m := f.held()
-		f.ends(0, 1, 2)
-		return second(m.Unlock())
-	},
-	"another holds the lock": func(f speech) error {
-		m := f.held()
-		f.occupy("lock")
-		return second(m.Extend())
-	},
+	"expired, Unlock":        after("Unlock", func(f speech) { time.Sleep(guard) }),
+	"not confirmed, Unlock":  after("Unlock", func(f speech) { f.ends(0, 1, 2) }),
+	"another holds the lock": after("Extend", func(f speech) { f.occupy("lock") }),
 	"closed meanwhile": func(f speech) error {
 		m := f.held()
 		shut(f, f.Redsync)
@@ -390,6 +368,15 @@ var provocations = map[string]func(f speech) error{
 var notProvoked = map[string]string{
 	"Warn `release given up`":    "65,536 releases must wait for one node",
 	"Warn `events were dropped`": "an observer must be 65,536 events behind",
+}
+
+// after returns a function that returns the error of an operation of a lock, after given.
+func after(operation string, given func(f speech)) func(f speech) error {
+	return func(f speech) error {
+		m := f.held()
+		given(f)
+		return second(operations(m)[operation]())
+	}
 }
 
 // locking returns a function that returns the error of a Lock.

@@ -176,20 +176,6 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	}
 }
 
-// The next Lock of the same Mutex waits as any other does.
-func TestMinHoldOfTheSameMutex(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(resting)
-		k.unlock(m)
-		isTaken(k, m.TryLock())
-		errorIs(k, k.notRun(k.TryDo(k.Context(), "lock", nothing, resting)), errOthers)
-		time.Sleep(withDrift - 2*ms)
-		isTaken(k, m.TryLock())
-		time.Sleep(ms)
-		obtained(k, m)
-	})
-}
-
 // A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
 // releases them before the minimal hold is over.
 func TestMinHoldOfAHoldThatIsOver(t *testing.T) {

@@ -15,24 +15,6 @@ import (
 
 // This file shows what wakes a waiter, and for how long a process listens.
 
-func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode opts) {
-		m := k.held(mode...)
-		var calls []*call
-		for range 6 {
-			calls = append(calls, k.waits(k.another(mode...)))
-			time.Sleep(ms)
-		}
-		for _, c := range calls {
-			k.atOnce(m, c)
-			m = c.Mutex
-			time.Sleep(7 * ms)
-		}
-		k.unlock(m)
-		k.nothingLeft()
-	})
-}
-
 // C has two nodes and waits for two others, which will fail. B has these two, and waits until C rolls back.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
