@@ -56,20 +56,20 @@ func onKit(t *testing.T, f func(k kit)) {
 	})
 }
 
-// records meets the nodes, and returns a recorder of the events of later locks.
-func (u *user) records() *redsynctest.Recorder {
+// records meets the nodes, and returns a Redsync with a recorder of the events of its locks.
+func (u user) records() (*redsync.Redsync, *redsynctest.Recorder) {
 	u.meet()
 	time.Sleep(ms)
 	r := &redsynctest.Recorder{}
-	u.Redsync = u.With(withObserver(r))
-	return r
+	return u.With(withObserver(r)), r
 }
 
 // observingKit is onKit with a recorder of the events of the kit's locks. The Redsync has met all nodes.
 func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
 	onKit(t, func(k kit) {
-		r := k.records()
+		rs, r := k.records()
+		k.Redsync = rs
 		f(k, r)
 	})
 }
@@ -476,8 +476,8 @@ func (u user) extends(m interface{ Extend() (bool, error) }) {
 }
 
 // does is Do of the Redsync, and current is Current of rs, in the context of the test.
-func (u user) does(name string, work func(context.Context) error, options ...redsync.Option) error {
-	return u.Do(u.Context(), name, work, options...)
+func (u user) does(name string, do work, options ...redsync.Option) error {
+	return u.Do(u.Context(), name, do, options...)
 }
 
 func (u user) current(rs *redsync.Redsync, s redsync.Sequencer) error {
@@ -779,6 +779,11 @@ func (f field) refuse(nodes ...int) {
 	}
 }
 
+// hit returns a function that hits nodes with a fault.
+func hit(fault func(field, ...int), nodes ...int) func(field) {
+	return func(f field) { fault(f, nodes...) }
+}
+
 // hooked is a pool that runs a function once, before it sends the next request.
 type hooked struct {
 	pool.Pool
@@ -989,8 +994,8 @@ func forget(r *redsynctest.Recorder) {
 func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(pl field) {
-		r := pl.records()
-		f(pl, r)
+		rs, r := pl.records()
+		f(pl.as(rs), r)
 	})
 }
 

@@ -18,7 +18,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 		time.Sleep(10 * ms)
 		f.occupy("a", 0, 1)                                              // which nobody releases
 		onEach(f.nodes[3:], "evalsha", 1<<20, embedded.Fault{Delay: ms}) // the others answer first
-		multi := f.callsSeveral(f.Redsync, both, patient(mode...)...)
+		multi := f.waitsFor(f.Redsync, "a b", mode...)
 		time.Sleep(1100 * ms)
 		f.stillWait(multi)
 		f.unlock(b)

@@ -113,7 +113,7 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
-			multi := f.callsSeveral(rs, both, patient(mode...)...)
+			multi := f.waitsFor(rs, "a b", mode...)
 			time.Sleep(100 * ms)
 			f.unlock(a)
 			time.Sleep(100 * ms)
@@ -121,7 +121,7 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 			f.unlock(b)
 			f.within(multi, soon)
 
-			first, second := f.callsOn(rs, "a", patient(mode...)...), f.callsOn(other, "b", patient(mode...)...)
+			first, second := f.waitsFor(rs, "a", mode...), f.waitsFor(other, "b", mode...)
 			time.Sleep(100 * ms)
 			f.unlock(multi)
 			f.within(first, soon)
@@ -140,15 +140,15 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			b := f.locked([]string{"b"}, lasting)
-			multi := f.callsSeveral(rs, both, patient(mode...)...)
-			gaveUp := f.callsSeveral(rs, []string{"b", "c"}, patient(mode...)...)
+			multi := f.waitsFor(rs, "a b", mode...)
+			gaveUp := f.waitsFor(rs, "b c", mode...)
 			time.Sleep(100 * ms)
 			gaveUp.cancel()
 			time.Sleep(10 * ms)
 			assert.Equal(f, mode != nil, f.nodes[0].Exists("{a}:queue"))
 			assert.True(f, f.nodes[0].Exists("{b}:queue"))
 			assert.False(f, f.nodes[0].Exists("{c}:queue"))
-			single := f.callsOn(other, "a", patient(mode...)...)
+			single := f.waitsFor(other, "a", mode...)
 			time.Sleep(100 * ms)
 			require.Equal(f, mode != nil, open(single.done))
 			if mode == nil {
@@ -227,14 +227,13 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	})
 }
 
-// callsSeveral begins a Lock of several names.
-func (f field) callsSeveral(rs *redsync.Redsync, names []string, options ...redsync.Option) *call {
-	return f.begins(rs.NewMultiMutex(names, options...))
-}
-
-// callsOn begins a Lock of one name.
-func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Option) *call {
-	return f.begins(rs.NewMutex(name, options...))
+// waitsFor is waits for these names.
+func (f field) waitsFor(rs *redsync.Redsync, names string, options ...redsync.Option) *call {
+	options = patient(options...)
+	if strings.Contains(names, " ") {
+		return f.begins(rs.NewMultiMutex(strings.Fields(names), options...))
+	}
+	return f.begins(rs.NewMutex(names, options...))
 }
 
 // A lock on several names passes to another process by Detach and WithSequencer, with its token.

@@ -23,19 +23,19 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 			}
 			b := locked(f, holds.NewMutex("b", fair...))
 			if strings.HasPrefix(how, "a waiter") {
-				w := f.callsOn(f.Redsync, "b", fair...)
+				w := f.waitsFor(f.Redsync, "b", fair...)
 				time.Sleep(ms)
 				if strings.HasSuffix(how, "served") {
-					f.callsSeveral(f.Redsync, both, fair...)
+					f.waitsFor(f.Redsync, "a b", fair...)
 					time.Sleep(ms)
 					f.unlock(b)
 					f.within(w, sec)
 				}
 			}
 			time.Sleep(100 * ms)
-			multi := f.callsSeveral(f.Redsync, both, fair...)
+			multi := f.waitsFor(f.Redsync, "a b", fair...)
 			time.Sleep(100 * ms)
-			behind := f.callsOn(f.Redsync, "a", fair...)
+			behind := f.waitsFor(f.Redsync, "a", fair...)
 			time.Sleep(100 * ms)
 			for range 5 {
 				erred(f, other.NewMutex("a", fair...).LockContext(limited(f, sec))) // it does not overtake the multi, and the caller of a behind it
@@ -51,7 +51,7 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		c := f.locked([]string{"c"})
-		w := f.callsOn(other, "c", patient()...)
+		w := f.waitsFor(other, "c")
 		time.Sleep(100 * ms)
 		onEach(f.nodes, "evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
 		erred(f, f.NewMultiMutex(both).TryLock())
@@ -68,7 +68,7 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 		play(t, func(f field) {
 			other := f.another()
 			b := locked(f, other.NewMutex("b", lasting))
-			multi := f.callsSeveral(f.Redsync, both, withTries(2), withRetryDelay(200*ms))
+			multi := f.begins(f.NewMultiMutex(both, withTries(2), withRetryDelay(200*ms)))
 			time.Sleep(100 * ms)
 			onEach(f.nodes, "evalsha", 2, embedded.Fault{Delay: 50 * ms})
 			underWay := 120 * ms // the try
@@ -78,7 +78,7 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 			}
 			time.Sleep(underWay)
 			f.stillWait(multi)
-			a := f.callsOn(f.Redsync, "a", patient(withFair)...)
+			a := f.waitsFor(f.Redsync, "a", withFair)
 			f.stillWait(a)
 			<-multi.done
 			require.Equal(f, wins, multi.err == nil, "%v", multi.err)

@@ -314,7 +314,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 		lose func(f field)
 		is   error
 	}{
-		"the nodes lose it": {func(f field) { f.lose(allNodes...) }, redsync.ErrLockAlreadyExpired},
+		"the nodes lose it": {hit(field.lose, allNodes...), redsync.ErrLockAlreadyExpired},
 		"WithMaxHold":       {func(field) {}, redsync.ErrMaxHold},
 		"Close":             {func(f field) { noError(f, f.Close(f.Context())) }, redsync.ErrClosed},
 	} {

@@ -251,24 +251,24 @@ var endings = map[string]func(s ending) string{
 }
 
 // doings are the calls that lock, call a function and unlock.
-var doings = map[string]func(s ending, work func(context.Context) error) error{
-	"Do": func(s ending, work func(context.Context) error) error {
-		return s.lock(withMaxHold(3*guard)).Do(s.Context(), work)
+var doings = map[string]func(s ending, do work) error{
+	"Do": func(s ending, do work) error {
+		return s.lock(withMaxHold(3*guard)).Do(s.Context(), do)
 	},
-	"TryDo": func(s ending, work func(context.Context) error) error {
-		return s.ran(s.lock(withMaxHold(3*guard)).TryDo(s.Context(), work))
+	"TryDo": func(s ending, do work) error {
+		return s.ran(s.lock(withMaxHold(3*guard)).TryDo(s.Context(), do))
 	},
-	"Lead": func(s ending, work func(context.Context) error) error {
+	"Lead": func(s ending, do work) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		return s.Lead(ctx, s.kind.names[0], func(term context.Context) error {
 			defer cancel() // it leads once
-			return work(term)
+			return do(term)
 		}, withMaxHold(3*guard))
 	},
 }
 
 // loses calls do with a function that loses its lock. do must return that.
-func (s ending) loses(do func(ending, func(context.Context) error) error, lose func(ending, context.Context) string) (want string) {
+func (s ending) loses(do func(ending, work) error, lose func(ending, context.Context) string) (want string) {
 	own := errors.New("of the function")
 	err := do(s, func(ctx context.Context) error {
 		time.Sleep(ms) // until all nodes have it

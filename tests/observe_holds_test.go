@@ -158,8 +158,8 @@ func TestObserveReleased(t *testing.T) {
 			f.delays("evalsha")
 		}, at(3*sec, 20*ms), nil},
 		"over before":             {func(field) { time.Sleep(minute - ms) }, observe.Released{Held: minute}, redsync.ErrLockAlreadyExpired},
-		"found to be over":        {func(f field) { f.lose(majority...) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
-		"too few answers to tell": {func(f field) { f.freeze(majority...) }, at(ms, patience), redsync.ErrNoQuorum},
+		"found to be over":        {hit(field.lose, majority...), at(ms, 0), redsync.ErrLockAlreadyExpired},
+		"too few answers to tell": {hit(field.freeze, majority...), at(ms, patience), redsync.ErrNoQuorum},
 	} {
 		observingAs(t, name, func(f field, r *redsynctest.Recorder) {
 			m := f.held()
@@ -184,9 +184,9 @@ func TestObserveExtendedByHand(t *testing.T) {
 		max   time.Duration // WithMaxHold
 	}{
 		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, hour},
-		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, hour},
-		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, hour},
-		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, hour},
+		"unconfirmed":            {hit(field.refuse, majority...), observe.Extended{Left: left}, redsync.ErrExtendFailed, hour},
+		"no answer until Until":  {hit(field.freeze, majority...), observe.Extended{Took: left}, redsync.ErrLockLost, hour},
+		"proven lost":            {hit(field.lose, majority...), observe.Extended{Left: left}, redsync.ErrLockLost, hour},
 		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * sec}, redsync.ErrMaxHold, 7 * sec},
 	} {
 		observingAs(t, name, func(f field, r *redsynctest.Recorder) {

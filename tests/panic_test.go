@@ -74,12 +74,12 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 	quick := withRetryDelay(10 * ms)
 	type panicking = func(now func()) redsync.Option // now panics in the given call
-	generates := panicking(func(now func()) redsync.Option {
+	generates := func(now func()) redsync.Option {
 		return withGenValueFunc(func() (string, error) { now(); return rand.Text(), nil })
-	})
-	delays := panicking(func(now func()) redsync.Option {
+	}
+	delays := func(now func()) redsync.Option {
 		return redsync.WithRetryDelayFunc(func(int) time.Duration { now(); return 10 * ms })
-	})
+	}
 	for name, c := range map[string]struct {
 		option panicking
 		in     int // the call

@@ -115,14 +115,14 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 		time.Sleep(sec)
 
 		m := locked(f, p.NewMutex("a"))
-		same := f.callsOn(short, ":a")
+		same := f.waitsFor(short, ":a")
 		time.Sleep(ms)
 		noError(f, q.NewMutex("a").TryLock()) // nobody is ahead in its line
 		f.silently("the lock is handed over", func() {
 			f.unlock(m)
 			f.within(same, 0)
 		})
-		fair := f.callsOn(f.another(), "a", withP, withFair)
+		fair := f.waitsFor(f.another(), "a", withP, withFair)
 		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same)

@@ -212,8 +212,8 @@ func TestCurrentAfterwards(t *testing.T) {
 // Without a quorum, Current does not say that a hold goes on or that it is over.
 func TestCurrentWhereTooFewTell(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"down":                           func(f field) { f.kill(majority...) },
-		"frozen":                         func(f field) { f.freeze(majority...) },
+		"down":                           hit(field.kill, majority...),
+		"frozen":                         hit(field.freeze, majority...),
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
 		playAs(t, name, func(f field) {

@@ -64,14 +64,14 @@ func readSequencer(f field, value string) redsync.Sequencer {
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
-		down := &downLog{}
-		m := f.locks(withObserver(down))
+		r := &redsynctest.Recorder{}
+		m := f.locks(withObserver(r))
 		synctest.Wait()
 		onEach(f.nodes[:2], "evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		f.downgrades(m)
 		time.Sleep(20 * ms)
-		noError(f, down.of(0))
-		noError(f, down.of(1))
+		noError(f, downOf(r, 0))
+		noError(f, downOf(r, 1))
 		f.unlocks(m)
 		f.noKeys()
 	})
@@ -91,9 +91,9 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
 		playMetAs(t, name, func(f field) {
-			down, r := &downLog{}, &redsynctest.Recorder{}
+			r := &redsynctest.Recorder{}
 			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
-				withObserver(down), withObserver(r))...)
+				withObserver(r))...)
 			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 				if name == "Downgrade" {
 					locked(f, m)
@@ -108,11 +108,11 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 				noError(f, c.operation(f, m))
 				assert.Equal(f, before+5*sends, f.traffic())
 				for i := range 4 {
-					require.NoError(f, down.of(i), "node %d", i)
+					require.NoError(f, downOf(r, i), "node %d", i)
 				}
 				f.unlocks(m)
 			}
-			says(f, down.of(4), "NOPERM")
+			says(f, downOf(r, 4), "NOPERM")
 			told := redsynctest.Events[observe.WakeUpDenied](r)
 			assert.Len(f, told, 5) // each node once
 			for _, d := range told {

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,30 +10,19 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Readers and writers on real servers: permissions, clusters, clocks, and faults.
 
-// A downLog is told which nodes are down.
-type downLog struct {
-	mu   sync.Mutex
-	down map[int]error
-}
-
-func (l *downLog) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down == nil {
-		l.down = map[int]error{}
+// downOf returns why a node is down, or nil if r was not told of it.
+func downOf(r *redsynctest.Recorder, node int) (err error) {
+	for _, d := range redsynctest.Events[observe.NodeDown](r) {
+		if d.Node == node {
+			err = d.Err
+		}
 	}
-	l.down[d.Node] = d.Err
-}
-
-// of returns why a node is down, or nil if l was not told of it.
-func (l *downLog) of(node int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.down[node]
+	return err
 }
 
 // noQueueACL is what readers and writers need without queues.
@@ -75,7 +63,7 @@ func unlocks(t *testing.T, m *redsync.Mutex) {
 func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	down, denied := &downLog{}, &unwokenLog{}
+	down, denied := &redsynctest.Recorder{}, &unwokenLog{}
 	rs := processAsOn(t, servers, func(i int) []string {
 		if i < 2 {
 			return noQueueACL
@@ -110,7 +98,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	erred(t, <-writer)
 	unlocks(t, holder)
 	for i := range 4 {
-		assert.NoError(t, down.of(i), "node %d", i)
+		assert.NoError(t, downOf(down, i), "node %d", i)
 	}
 	assert.Subset(t, []int{0, 1}, denied.nodes(t))
 }

@@ -41,9 +41,9 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	}{
 		"before":                      {before, func(field) {}, 50 * ms, ""},
 		"after: nobody can tell":      {after, func(field) {}, 50 * ms, "the key is gone now"},
-		"after, and somebody has it":  {after, func(f field) { f.splits(majority...) }, 50 * ms, "the reply to the release was lost, and another value is there now"},
-		"and nobody listens any more": {before, func(f field) { f.kill(majority...) }, 50 * ms, "connection refused"},
-		"and the node says no more":   {before, func(f field) { f.freeze(majority...) }, 450 * ms, "connection lost"},
+		"after, and somebody has it":  {after, hit(field.splits, majority...), 50 * ms, "the reply to the release was lost, and another value is there now"},
+		"and nobody listens any more": {before, hit(field.kill, majority...), 50 * ms, "connection refused"},
+		"and the node says no more":   {before, hit(field.freeze, majority...), 450 * ms, "connection lost"},
 	} {
 		playAs(t, name, func(f field) {
 			m := f.held()

@@ -70,7 +70,7 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 				noError(f, n.Set("lock", fmt.Sprint("rival ", i%2)))
 			}
 		}, nil, contention},
-		"taken on a bare quorum":                              {func(f field) { f.splits(majority...) }, nil, contention},
+		"taken on a bare quorum":                              {hit(field.splits, majority...), nil, contention},
 		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(majority...) }, nil, noQuorum},
 		"no entropy": {field.anothers, withGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
@@ -99,9 +99,9 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		want  verdict
 	}{
 		"the lock is taken":               {field.anothers, sec, contention},
-		"three nodes are down":            {func(f field) { f.kill(majority...) }, sec, noQuorum},
-		"no attempt has an end":           {func(f field) { f.freeze(majority...) }, 100 * ms, neither},
-		"an attempt has ended in silence": {func(f field) { f.freeze(majority...) }, 500 * ms, noQuorum},
+		"three nodes are down":            {hit(field.kill, majority...), sec, noQuorum},
+		"no attempt has an end":           {hit(field.freeze, majority...), 100 * ms, neither},
+		"an attempt has ended in silence": {hit(field.freeze, majority...), 500 * ms, noQuorum},
 	} {
 		playAs(t, name, func(f field) {
 			b := f.another()
@@ -125,7 +125,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 		before func(f field) // what the attempt before meets
 		want   verdict
 	}{
-		"no attempt before":         {func(f field) { f.freeze(allNodes...) }, neither},
+		"no attempt before":         {hit(field.freeze, allNodes...), neither},
 		"the lock was taken before": {field.anothers, contention},
 		"nodes were down before": {func(f field) {
 			f.refuse(majority...)

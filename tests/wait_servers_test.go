@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -20,6 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests waiting on real servers, also for Redis users with few permissions.
@@ -28,16 +28,7 @@ import (
 const soon = minute
 
 // An unwokenLog is an observer that records which nodes deny wake-ups.
-type unwokenLog struct {
-	mu   sync.Mutex
-	told []observe.WakeUpDenied
-}
-
-func (l *unwokenLog) ObserveWakeUpDenied(_ context.Context, u observe.WakeUpDenied) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told = append(l.told, u)
-}
+type unwokenLog struct{ redsynctest.Recorder }
 
 // denies matches what servers answer to a user who lacks a permission. The last two come from scripts, before Redis 7.2
 // and since.
@@ -46,9 +37,7 @@ const denies = "NOPERM|can't run this command|ACL failure in script"
 // nodes returns the nodes that l was told of.
 func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, u := range l.told {
+	for _, u := range redsynctest.Events[observe.WakeUpDenied](&l.Recorder) {
 		require.Regexp(t, denies, u.Err.Error())
 		nodes = append(nodes, u.Node)
 	}

@@ -71,8 +71,8 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"two frozen":                      func(f field) { f.freeze(1, 3) },
-		"two dead":                        func(f field) { f.kill(0, 4) },
+		"two frozen":                      hit(field.freeze, 1, 3),
+		"two dead":                        hit(field.kill, 0, 4),
 		"one frozen, one dead":            func(f field) { f.freeze(1); f.kill(4) },
 		"two messages lost":               func(f field) { loseMessages(f.nodes[:2], 1) },
 		"all replies to the release lost": func(f field) { onEach(f.nodes, "evalsha", 1, embedded.Fault{LoseReply: true}) },

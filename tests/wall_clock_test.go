@@ -62,15 +62,19 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 		"Err":       func(m *redsync.Mutex) bool { return errors.Is(m.Err(), redsync.ErrLockLost) },
 		"Lost":      func(m *redsync.Mutex) bool { return !open(m.Lost()) },
 		"Context":   func(m *redsync.Mutex) bool { return m.Context(context.Background()).Err() != nil },
-		"Extend":    func(m *redsync.Mutex) bool { return errors.Is(second(m.Extend()), redsync.ErrLockAlreadyExpired) },
-		"Valid":     func(m *redsync.Mutex) bool { return errors.Is(second(m.Valid()), redsync.ErrLockAlreadyExpired) },
-		"Unlock":    func(m *redsync.Mutex) bool { return errors.Is(second(m.Unlock()), redsync.ErrLockAlreadyExpired) },
+		"Extend":    nil,
+		"Valid":     nil,
+		"Unlock":    nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
 				s.Step(hour)
-				assert.True(t, notice(m))
+				if notice != nil {
+					assert.True(t, notice(m))
+				} else {
+					failsWith(t, operations(m)[name], redsync.ErrLockAlreadyExpired)
+				}
 				assert.False(t, open(lost))                                // the call that notices the step closes Lost
 				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost) // and ends the context
 				if name != "Unlock" {

@@ -35,8 +35,8 @@ func TestWatchdogSurvives(t *testing.T) {
 		return func(f field) { onEach(f.nodes, "evalsha", times, fault) }
 	}
 	for name, begin := range map[string]func(f field){
-		"three nodes dead":             func(f field) { f.kill(0, 2, 4) },
-		"all nodes frozen":             func(f field) { f.freeze(allNodes...) },
+		"three nodes dead":             hit(field.kill, 0, 2, 4),
+		"all nodes frozen":             hit(field.freeze, allNodes...),
 		"two dead, one frozen":         func(f field) { f.kill(0, 2); f.freeze(4) },
 		"nodes lose the next command":  next(1, embedded.Fault{LoseCommand: true}),
 		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
