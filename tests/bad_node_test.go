@@ -300,12 +300,12 @@ func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Opti
 			begin(s)
 		}
 		s.learns(a, b)
-		for range testlength.InGate(2, 2, 15, 100) {
+		for range testlength.InGate(2, 2, 6, 100) {
 			s.holdAndHandOver(a, b, "hand-over to another process")
 			s.holdAndHandOver(a, a, "hand-over inside the process")
 			s.handOverDuringAttempt(a, b)
 		}
-		for range testlength.InGate(1, 1, 4, 20) {
+		for range testlength.InGate(1, 1, 2, 20) {
 			s.holdToTheEnd(a)
 			if !s.beside {
 				s.loseToAThief(a)
@@ -314,7 +314,7 @@ func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Opti
 			s.giveAway(a, b)
 			s.callFunctions(a)
 		}
-		for range testlength.InGate(1, 1, 2, 5) {
+		for range testlength.Of(1, 1, 5) {
 			s.closeHeld()
 		}
 		s.over.Store(true)

@@ -313,7 +313,7 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 		nodes := embedded.Start(5)
 		defer nodes.Close()
 		before := goleak.IgnoreCurrent()
-		for range testlength.InGate(1, 2, 12, 12) {
+		for range testlength.InGate(1, 2, 5, 12) {
 			clients, endless := clientsOf(nodes), context.Background()
 			rs := on(clients)
 			var held []*redsync.Mutex

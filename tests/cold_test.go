@@ -76,7 +76,7 @@ var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
 
 // The rows are those of the table in docs/nodes.md. Each call works after a rest and at once, for each kind of lock.
 func TestCallsToFarNodes(t *testing.T) {
-	at, every := 0, testlength.InGate(15, 9, 1, 1) // no divisors of the number of calls and kinds
+	at, every := 0, testlength.InGate(15, 9, 5, 1) // no divisors of the number of calls and kinds
 	for _, c := range []struct {
 		name   string
 		at     place
@@ -192,7 +192,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 		"with an owner": withOwner("me"), "a minimal hold": withMinHold(sec),
 	}
 	faults := map[string]embedded.Fault{"not executed": {LoseCommand: true}, "executed": {LoseReply: true}}
-	at, every := 0, testlength.InGate(29, 9, 1, 1)
+	at, every := 0, testlength.InGate(29, 9, 5, 1)
 	for _, kind := range lockKinds {
 		for how, option := range sorted(options) {
 			if kind.permit && how == "fenced" || kind.shared && how == "a minimal hold" {

@@ -177,7 +177,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 
 // Whatever calls run at the same time as Detach, the lock ends exactly once.
 func TestDetachAmongOtherCalls(t *testing.T) {
-	for i := range testlength.InGate(20, 20, 100, 100) {
+	for i := range testlength.InGate(20, 20, 40, 100) {
 		play(t, func(f field) {
 			m := f.held(withWatchdog, withSetNXOnExtend)
 			var wg sync.WaitGroup

@@ -124,7 +124,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {
 	playMet(t, func(f field) {
-		for range testlength.InGate(20, 50, 500, 500) {
+		for range testlength.InGate(20, 50, 150, 500) {
 			m := f.NewMutex("lock")
 			var shared error
 			var ended atomic.Bool

@@ -583,7 +583,7 @@ func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
 		}
 	}
 	lies["a refusal"] = func(uint64) []any { return []any{int64(7), fmt.Sprint(end), int64(1)} }
-	at, every := 0, testlength.InGate(1, 11, 1, 1)
+	at, every := 0, testlength.InGate(1, 11, 3, 1)
 	for kind := range sorted(fencedKinds) {
 		for name, lie := range sorted(lies) {
 			if at++; at%every != 0 {

@@ -269,7 +269,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 // that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 	for name, option := range map[string]redsync.Option{"plain": forever, "seen": forever, "readers": withShared} {
-		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
+		step := time.Duration(testlength.InGate(8, 4, 2, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
 				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(withExpiry(6 * sec))
@@ -373,7 +373,7 @@ func TestARestartIsNoForce(t *testing.T) {
 
 // The context of the operator ends at each moment: the release goes on.
 func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
-	for at := time.Duration(0); at < 30*ms; at += time.Duration(testlength.InGate(7, 7, 1, 1)) * ms {
+	for at := time.Duration(0); at < 30*ms; at += time.Duration(testlength.InGate(7, 7, 3, 1)) * ms {
 		play(t, func(f field) {
 			m := f.theirs("lock", withOwner("w"), withWatchdog)
 			sleep(1500 * ms)
@@ -412,7 +412,7 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 		m := f.theirs("lock", heals()...)
 		sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("lock"))
-		for range testlength.InGate(2, 3, 50, 50) {
+		for range testlength.InGate(2, 3, 15, 50) {
 			for _, message := range []string{
 				"forced " + strings.Repeat("x", 1<<20), "forced " + h.ID + strings.Repeat(" ", 1<<20), strings.Repeat("forced ", 1<<17),
 			} {

@@ -156,7 +156,7 @@ func TestNoHandOver(t *testing.T) {
 // A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 	kitMet(t, func(k kit) {
-		for i := range testlength.InGate(20, 50, 200, 200) {
+		for i := range testlength.InGate(20, 50, 100, 200) {
 			giver := locked(k, k.NewMutex("lock"))
 			c, next := k.calls(k.Redsync, patient()...), k.calls(k.Redsync, patient()...)
 			var wg sync.WaitGroup

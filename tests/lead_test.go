@@ -327,7 +327,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 			e.leads(all[0], 1)
 			c.fail(e.kit, allNodes...)
 			all = append(all, e.runs(e.nodes.Process(), mode...)) // it has met no node
-			sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * sec)
+			sleep(time.Duration(testlength.InGate(10, 10, 30, 900)) * sec)
 			errorIs(e, e.term(1).cause, redsync.ErrLockLost)
 			for _, waiting := range all {
 				assert.True(e, open(waiting.done))

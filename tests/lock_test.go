@@ -76,20 +76,20 @@ func TestNilContextIsBackground(t *testing.T) {
 				k.confirms(operation(nil))
 			}
 		}
-		work := func(ctx context.Context) error {
+		holds := func(ctx context.Context) error {
 			assert.NotNil(k, redsync.FromContext(ctx))
 			return nil
 		}
 		for _, do := range dos {
-			noError(k, do(m, nil, work))
+			noError(k, do(m, nil, holds))
 		}
-		noError(k, k.Do(nil, "lock", work))
-		noError(k, k.ran(k.TryDo(nil, "lock", work)))
+		noError(k, k.Do(nil, "lock", holds))
+		noError(k, k.ran(k.TryDo(nil, "lock", holds)))
 		assert.Nil(k, redsync.FromContext(nil))
 
 		locked(k, m)
 		m = k.NewMutex("lock", withSequencer(must(m.Detach(nil))))
-		noError(k, m.Do(nil, work))
+		noError(k, m.Do(nil, holds))
 		noError(k, k.Close(nil))
 		errorIs(k, m.LockContext(nil), redsync.ErrClosed)
 	})

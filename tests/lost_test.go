@@ -391,7 +391,7 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 		})
 		return did
 	}
-	every := testlength.InGate(9, 5, 1, 1)
+	every := testlength.InGate(9, 5, 2, 1)
 	for i, name := range slices.Sorted(maps.Keys(endingCalls)) {
 		c := endingCalls[name]
 		for j, where := range slices.Sorted(maps.Keys(ownContexts)) {

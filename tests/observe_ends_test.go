@@ -62,7 +62,7 @@ func TestEachLockEndsOnce(t *testing.T) {
 	}
 	for i, name := range slices.Sorted(maps.Keys(ends)) {
 		for k, kind := range lockKinds {
-			plays := (i+k)%testlength.InGate(4, 4, 1, 1) == 0
+			plays := (i+k)%testlength.InGate(4, 4, 2, 1) == 0
 			if strings.HasPrefix(name, "Lead") {
 				plays = kind.mode == observe.Plain
 			}
