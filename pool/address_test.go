@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 )
 
@@ -56,7 +55,7 @@ func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
 	defer func() { _ = cluster.Close() }()
 	known := redis.NewClient(&redis.Options{
 		Addr:                     firstOfCast,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		MaintNotificationsConfig: noNotifications,
 	})
 	defer func() { _ = known.Close() }()
 	p := newRoutedPool(config{}, cluster)

@@ -14,8 +14,7 @@ import (
 // answers.
 func TestPoolOfAClientOfYourOwnLeadsWhereTheClientLeads(t *testing.T) {
 	type own struct{ redis.UniversalClient }
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer func() { _ = client.Close() }()
+	client := unused(t, &redis.Options{})
 	p, twin := New(own{client}).(*batchPool), New(own{client}).(*batchPool)
 	require.Equal(t, own{client}, p.Destination())
 	require.Equal(t, twin.Destination(), p.Destination())

@@ -34,7 +34,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.Equal(t, pool.NotSent, pool.Ask(t, stranger, "set", "k", "v").Fate, "the pool checks the greeting")
 				client, p := of("")
 				e, _ := listenTo(t, p, "channel")
-				e.Hears(t, "subscribed")
+				e.Hears("subscribed")
 				hearsFrom(t, set.Master, e, "channel", "x")
 				lockOnce(t, p, "lock")
 				before := pool.Answer(t, p, "ping")
@@ -47,7 +47,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.NoError(t, f.Fail(set))
 				owed := make(replies, 1)
 				require.NoError(t, p.Send(pool.Request{Args: []any{"get", "k"}, To: owed}))
-				first := e.Hears(t, "unsubscribed")
+				first := e.Hears("unsubscribed")
 				eventually(t, "the stream leaves the old master", func() bool {
 					r := pool.Ask(t, p, "set", "k", "v")
 					return r.Err == nil && r.Server.RunID != before.Server.RunID

@@ -222,7 +222,7 @@ func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), t
 // "end".
 func publishing(text []byte, size int) peer {
 	return func(n int, k *talk) {
-		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
+		for cmd := range k.all {
 			switch {
 			case cmd[0] == "subscribe" && n == 1:
 				_, _ = io.CopyBuffer(struct{ io.Writer }{k}, &chunks{text, size}, make([]byte, size))

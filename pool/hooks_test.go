@@ -77,7 +77,7 @@ func TestNewWarnsOnceOfHooks(t *testing.T) {
 		log.Reset()
 		_ = New(client)
 		answered := make(received)
-		require.NoError(t, p.Send(Request{Args: []any{"get", "a"}, To: answered}))
+		send(t, p, answered, "get", "a")
 		<-answered
 		_ = p.Close()
 		require.Empty(t, log.String(), "%s: once for each client", name)
@@ -94,7 +94,7 @@ func TestFirstStreamWarnsOfHooks(t *testing.T) {
 	p := New(client)
 	client.AddHook(hook{})
 	answered := make(received)
-	require.NoError(t, p.Send(Request{Args: []any{"get", "a"}, To: answered}))
+	send(t, p, answered, "get", "a")
 	<-answered
 	assert.Contains(t, <-lines, "redsync: locks do not call the hooks")
 	_ = p.Close()

@@ -62,7 +62,7 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 
 func (s *service) serve(addr string, k *talk) {
 	defer func() { _ = k.Close() }()
-	for cmd := k.next(); cmd != nil; cmd = k.next() {
+	for cmd := range k.all {
 		word := fmt.Sprint(cmd[:min(len(cmd), 2)]...)
 		switch {
 		case s.old && cmd[0] == "hello":
@@ -148,34 +148,32 @@ func TestMoving(t *testing.T) {
 		"an endpoint of nobody": {"MOVING 1 5 10.0.0.3", 0, ""},
 		"another push":          {"invalidate null", 0, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p := newOf(t, client)
-				first := answer(t, p, "where")
-				require.Equal(t, "peer", first.Server.RunID)
-				s.push(c.push)
-				if c.after > 0 {
-					time.Sleep(c.after - time.Millisecond)
-					require.Equal(t, first.Conn, answer(t, p, "where").Conn)
-					time.Sleep(time.Millisecond)
-					synctest.Wait()
-				}
-				r := answer(t, p, "where")
-				if c.want == "" {
-					time.Sleep(20 * time.Second) // all attempts have failed
-					r = answer(t, p, "where")
-					require.Equal(t, first.Conn, r.Conn)
-					c.want = endpoint
-				} else {
-					require.Greater(t, r.Conn, first.Conn)
-				}
-				require.Equal(t, c.want, r.Value)
-				s.open[len(s.open)-1].Close()
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			client := s.client(nil)
+			p := newOf(t, client)
+			first := answer(t, p, "where")
+			require.Equal(t, "peer", first.Server.RunID)
+			s.push(c.push)
+			if c.after > 0 {
+				time.Sleep(c.after - time.Millisecond)
+				require.Equal(t, first.Conn, answer(t, p, "where").Conn)
+				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
-			})
+			}
+			r := answer(t, p, "where")
+			if c.want == "" {
+				time.Sleep(20 * time.Second) // all attempts have failed
+				r = answer(t, p, "where")
+				require.Equal(t, first.Conn, r.Conn)
+				c.want = endpoint
+			} else {
+				require.Greater(t, r.Conn, first.Conn)
+			}
+			require.Equal(t, c.want, r.Value)
+			s.open[len(s.open)-1].Close()
+			synctest.Wait()
+			require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
 		})
 	}
 }
@@ -204,7 +202,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		client := s.client(nil)
 		p, in, start := newOf(t, client), make(replies, 2), time.Now()
 		answer(t, p, "where")
-		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		send(t, p, in, "late")
 		synctest.Wait()
 		s.push("MOVING 1 30 " + newEndpoint)
 		time.Sleep(readTimeout / 2)
@@ -216,7 +214,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		s.open[1].say("+OK\r\n") // ends it
 		synctest.Wait()
 		require.Equal(t, endpoint, answer(t, p, "where").Value)
-		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		send(t, p, in, "late")
 		synctest.Wait()
 		s.push("MOVING 2 30 " + newEndpoint)
 		start = time.Now()
@@ -249,34 +247,32 @@ func TestWhoHeedsNotifications(t *testing.T) {
 		"disabled":             {change: mode(maintnotifications.ModeDisabled)},
 		"RESP2":                {change: func(o *redis.Options) { o.Protocol = 2 }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
-				client := s.client(c.change)
-				p := newOf(t, client)
-				r := ask(t, p, "where")
-				if c.fails != "" {
-					require.ErrorContains(t, r.Err, c.fails)
-					require.Equal(t, NotSent, r.Fate)
-				} else {
-					require.Equal(t, endpoint, r.Value, "%v", r.Err)
-				}
-				require.Equal(t, c.asked, s.asked)
-				if name == "too old" {
-					ear := NewEar()
-					_, err := p.(Subscriber).Subscribe("channel", ear)
-					require.NoError(t, err)
-					require.Equal(t, "subscribed", ear.Next(t).What)
-					require.Equal(t, "message "+endpoint, ear.Next(t).What)
-				}
-				if name == "auto" { // the user's client is refused, too, and asks no more
-					require.NoError(t, client.Ping(t.Context()).Err())
-					s.open[0].Close()
-					synctest.Wait()
-					answer(t, p, "where")
-					require.Equal(t, 2, s.asked)
-				}
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
+			client := s.client(c.change)
+			p := newOf(t, client)
+			r := ask(t, p, "where")
+			if c.fails != "" {
+				require.ErrorContains(t, r.Err, c.fails)
+				require.Equal(t, NotSent, r.Fate)
+			} else {
+				require.Equal(t, endpoint, r.Value, "%v", r.Err)
+			}
+			require.Equal(t, c.asked, s.asked)
+			if name == "too old" {
+				ear := NewEar(t)
+				_, err := p.(Subscriber).Subscribe("channel", ear)
+				require.NoError(t, err)
+				require.Equal(t, "subscribed", ear.Next().What)
+				require.Equal(t, "message "+endpoint, ear.Next().What)
+			}
+			if name == "auto" { // the user's client is refused, too, and asks no more
+				require.NoError(t, client.Ping(t.Context()).Err())
+				s.open[0].Close()
+				synctest.Wait()
+				answer(t, p, "where")
+				require.Equal(t, 2, s.asked)
+			}
 		})
 	}
 }
@@ -289,28 +285,26 @@ func TestFailingOver(t *testing.T) {
 		"migration": {"MIGRATING", "MIGRATED"},
 		"slots":     {"SMIGRATING", "SMIGRATED"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p, in := newOf(t, client), make(replies, 1)
-				late := func(want time.Duration) {
-					t.Helper()
-					start := time.Now()
-					require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
-					r := in.wait(t)
-					require.Equal(t, Unknown, r.Fate)
-					require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
-				}
-				answer(t, p, "where")
-				s.push(pushes[0] + " 1 5")
-				late(maxReadTimeout)
-				require.Len(t, s.dialed, 1)
-				answer(t, p, "where")
-				s.push(pushes[0] + " 1 5")
-				s.push(pushes[1] + " 1")
-				late(time.Second) // a second connection shows that the node is well
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			client := s.client(nil)
+			p, in := newOf(t, client), make(replies, 1)
+			late := func(want time.Duration) {
+				t.Helper()
+				start := time.Now()
+				require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
+				r := in.wait(t)
+				require.Equal(t, Unknown, r.Fate)
+				require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
+			}
+			answer(t, p, "where")
+			s.push(pushes[0] + " 1 5")
+			late(maxReadTimeout)
+			require.Len(t, s.dialed, 1)
+			answer(t, p, "where")
+			s.push(pushes[0] + " 1 5")
+			s.push(pushes[1] + " 1")
+			late(time.Second) // a second connection shows that the node is well
 		})
 	}
 }
@@ -325,25 +319,23 @@ func TestSubscriptionMoves(t *testing.T) {
 		"endpoint": {"MOVING 1 30 " + newEndpoint, 0, newEndpoint},
 		"null":     {"MOVING 1 4 null", 2 * time.Second, endpoint},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p, ear := newOf(t, client), NewEar()
-				sub, err := p.(Subscriber).Subscribe("channel", ear)
-				require.NoError(t, err)
-				require.Equal(t, "subscribed", ear.Next(t).What)
-				require.Equal(t, "message "+endpoint, ear.Next(t).What)
-				time.Sleep(time.Minute)
-				s.push(c.push)
-				start := time.Now()
-				for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
-					require.Equal(t, want, ear.Next(t).What)
-				}
-				require.Equal(t, c.after, time.Since(start))
-				require.Len(t, s.dialed, 2)
-				sub.Close()
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			client := s.client(nil)
+			p, ear := newOf(t, client), NewEar(t)
+			sub, err := p.(Subscriber).Subscribe("channel", ear)
+			require.NoError(t, err)
+			require.Equal(t, "subscribed", ear.Next().What)
+			require.Equal(t, "message "+endpoint, ear.Next().What)
+			time.Sleep(time.Minute)
+			s.push(c.push)
+			start := time.Now()
+			for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
+				require.Equal(t, want, ear.Next().What)
+			}
+			require.Equal(t, c.after, time.Since(start))
+			require.Len(t, s.dialed, 2)
+			sub.Close()
 		})
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -25,31 +24,23 @@ type cast map[string]peer
 
 const firstOfCast = "10.0.0.1:7000"
 
+// slotsAt are all slots, at one node.
+func slotsAt(addr string) []redis.ClusterSlot {
+	return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}
+}
+
 func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
-	var mu sync.Mutex
-	opened := map[string]int{}
 	options := &redis.ClusterOptions{
-		ReadTimeout:              readTimeout,
-		WriteBufferSize:          handshakeSize,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: firstOfCast}}}}, nil
+			return slotsAt(firstOfCast), nil
 		},
 		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
 			p := c[addr]
 			if p == nil {
 				return nil, fmt.Errorf("nobody is at %s", addr)
 			}
-			ours, theirs := net.Pipe()
-			mu.Lock()
-			opened[addr]++
-			n := opened[addr]
-			mu.Unlock()
-			go func() {
-				defer func() { _ = theirs.Close() }()
-				p(n, newTalk(theirs))
-			}()
-			return ours, nil
+			return p.connect(1), nil
 		},
 	}
 	if change != nil {
@@ -71,12 +62,11 @@ func newOf(t *testing.T, client redis.UniversalClient, options ...Option) Pool {
 
 // says returns a peer that answers every request with the same reply.
 func says(words string) peer {
-	return func(_ int, k *talk) {
-		k.greet(whole)
+	return greeted(func(_ int, k *talk) {
 		for k.next() != nil {
 			k.say("%s\r\n", words)
 		}
-	}
+	})
 }
 
 // The user closes the client while it looks for the nodes.
@@ -124,38 +114,35 @@ func TestRoutedRedirections(t *testing.T) {
 		"$9223372036854775807":     {fate: Unknown, text: "no reply"},
 		"*2147483647\r\n*99999999": {fate: Unknown, text: "no reply"},
 	} {
-		t.Run(words, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				client := cast{
-					firstOfCast:     says(words),
-					"10.0.0.1:7001": says("+same host"),
-					other: func(_ int, k *talk) {
-						k.greet(whole)
-						for cmd := k.next(); cmd != nil; cmd = k.next() {
-							if cmd[0] != "ASKING" {
-								k.say("+here\r\n")
-								continue
-							}
-							k.say("+OK\r\n")
-							k.next()
-							k.say("+asked\r\n")
+		virtually(t, words, func(t *testing.T) {
+			client := cast{
+				firstOfCast:     says(words),
+				"10.0.0.1:7001": says("+same host"),
+				other: greeted(func(_ int, k *talk) {
+					for cmd := range k.all {
+						if cmd[0] != "ASKING" {
+							k.say("+here\r\n")
+							continue
 						}
-					},
-				}.client(nil)
-				p := newOf(t, client)
-				for range 5 {
-					r := ask(t, p, "get", "key")
-					require.Equal(t, want.fate, r.Fate, "%v", r.Err)
-					require.Equal(t, want.value, r.Value)
-					require.Zero(t, r.Conn)
-					require.Nil(t, r.Server)
-					if want.text != "" {
-						require.ErrorContains(t, r.Err, want.text)
-					} else {
-						require.NoError(t, r.Err)
+						k.say("+OK\r\n")
+						k.next()
+						k.say("+asked\r\n")
 					}
+				}),
+			}.client(nil)
+			p := newOf(t, client)
+			for range 5 {
+				r := ask(t, p, "get", "key")
+				require.Equal(t, want.fate, r.Fate, "%v", r.Err)
+				require.Equal(t, want.value, r.Value)
+				require.Zero(t, r.Conn)
+				require.Nil(t, r.Server)
+				if want.text != "" {
+					require.ErrorContains(t, r.Err, want.text)
+				} else {
+					require.NoError(t, r.Err)
 				}
-			})
+			}
 		})
 	}
 }
@@ -165,9 +152,8 @@ func TestRoutedRedirections(t *testing.T) {
 func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
-				for cmd := k.next(); cmd != nil; cmd = k.next() {
+			firstOfCast: greeted(func(_ int, k *talk) {
+				for cmd := range k.all {
 					assert.NotEqual(t, "ASKING", cmd[0])
 					if cmd[0] == "get" {
 						k.say("-ASK 5 10.0.0.2:7000\r\n")
@@ -175,21 +161,20 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 						k.say("-MOVED 5 10.0.0.2:7000\r\n")
 					}
 				}
-			},
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				k.greet(whole)
+			}),
+			"10.0.0.2:7000": greeted(func(_ int, k *talk) {
 				asking := false
-				for cmd := k.next(); cmd != nil; cmd = k.next() {
+				for cmd := range k.all {
 					k.say("+%v %v\r\n", cmd[0], asking)
 					asking = cmd[0] == "ASKING"
 				}
-			},
+			}),
 		}.client(nil)
 		p := newOf(t, client)
 		gets, sets := make(replies, 200), make(replies, 200)
 		for i := range 100 {
-			require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: gets}))
-			require.NoError(t, p.Send(Request{Args: []any{"set", i, "v"}, To: sets}))
+			send(t, p, gets, "get", i)
+			send(t, p, sets, "set", i, "v")
 		}
 		for range 100 {
 			require.Equal(t, "get true", gets.wait(t).Value)
@@ -205,20 +190,19 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 		const limit = 3
 		client := cast{
 			firstOfCast: says("-MOVED 5 10.0.0.2:7000"),
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				k.greet(whole)
+			"10.0.0.2:7000": greeted(func(_ int, k *talk) {
 				for range 2 * limit { // all of them are outstanding at once
 					k.next()
 				}
 				for range 2 * limit {
 					k.say("+here\r\n")
 				}
-			},
+			}),
 		}.client(nil)
 		p, in := newOf(t, client, WithOutstanding(limit)), make(replies, 2*limit)
 		for range 2 {
 			for range limit {
-				require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+				send(t, p, in, "get", "key")
 			}
 			synctest.Wait() // they have left the first node
 		}
@@ -234,12 +218,11 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 // memory. It keeps the nodes in use.
 func TestRoutedForgetsIdleNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		nodes := cast{firstOfCast: func(_ int, k *talk) {
-			k.greet(whole)
-			for cmd := k.next(); cmd != nil; cmd = k.next() {
+		nodes := cast{firstOfCast: greeted(func(_ int, k *talk) {
+			for cmd := range k.all {
 				k.say("-MOVED 5 %s\r\n", cmd[1])
 			}
-		}}
+		})}
 		const others = 5
 		addr := func(i int) string { return fmt.Sprintf("10.0.0.2:%d", i) }
 		for i := range others {
@@ -268,20 +251,19 @@ func TestRoutedRedirectionAfterClose(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ended := make(chan struct{})
 		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
+			firstOfCast: greeted(func(_ int, k *talk) {
 				for k.next() != nil {
 					time.Sleep(100 * time.Millisecond)
 					k.say("-MOVED 5 10.0.0.2:7000\r\n")
 				}
-			},
+			}),
 			"10.0.0.2:7000": func(_ int, k *talk) {
 				defer close(ended)
 				says("+here")(0, k)
 			},
 		}.client(nil)
 		p, in, start := New(client), make(replies, 1), time.Now()
-		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+		send(t, p, in, "get", "key")
 		time.Sleep(time.Millisecond)
 		require.NoError(t, p.Close())
 		require.Equal(t, "here", in.wait(t).Value)
@@ -296,17 +278,16 @@ func TestRoutedRedirectionAfterClose(t *testing.T) {
 func TestRoutedRedirectionAfterTheClientIsClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
+			firstOfCast: greeted(func(_ int, k *talk) {
 				k.next()
 				time.Sleep(lookPause / 2)
 				k.say("-MOVED 5 10.0.0.2:7000\r\n")
 				k.next()
-			},
+			}),
 			"10.0.0.2:7000": says("+here"),
 		}.client(nil)
 		p, in := New(client), make(replies, 1)
-		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+		send(t, p, in, "get", "key")
 		synctest.Wait()
 		require.NoError(t, client.Close())
 		r := in.wait(t)
@@ -335,10 +316,10 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 		p, start := newOf(t, client, WithOutstanding(10)), time.Now()
 		in := make(replies, 100)
 		for range 10 {
-			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			send(t, p, in, "get", "key")
 		}
 		var full *OutstandingError
-		require.ErrorAs(t, p.Send(Request{Args: []any{"get", "key"}, To: in}), &full)
+		require.ErrorAs(t, p.Send(request(in, "get", "key")), &full)
 		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Reserved: true}))
 		require.ErrorContains(t, p.Send(Request{Args: []any{"get", 1.5}, To: in, Reserved: true}), "float64")
 		require.Zero(t, time.Since(start))

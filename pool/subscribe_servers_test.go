@@ -26,7 +26,7 @@ func leavesNothing(t *testing.T) {
 // listenTo subscribes until the end of the test.
 func listenTo(t *testing.T, p pool.Pool, channel string) (*pool.Ear, pool.Subscription) {
 	t.Helper()
-	e := pool.NewEar()
+	e := pool.NewEar(t)
 	s, err := p.(pool.Subscriber).Subscribe(channel, e)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -38,13 +38,13 @@ func hearsFrom(t *testing.T, s *realredis.Server, e *pool.Ear, channel, payload 
 	t.Helper()
 	_, err := s.Do("publish", channel, payload)
 	require.NoError(t, err)
-	e.Hears(t, "message "+payload)
+	e.Hears("message " + payload)
 }
 
 // again waits until Subscribed is called on e, after any number of calls of Unsubscribed.
 func again(t *testing.T, e *pool.Ear) {
 	t.Helper()
-	for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
+	for h := e.Next(); h.What != "subscribed"; h = e.Next() {
 		require.Equal(t, "unsubscribed", h.What, "%v", h.Err)
 	}
 }
@@ -62,28 +62,28 @@ func TestSubscribeWithSmallestACL(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
 	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
 	e, _ := listenTo(t, p, "lock:wake")
-	e.Hears(t, "subscribed")
+	e.Hears("subscribed")
 	hearsFrom(t, server, e, "lock:wake", "x")
 
 	other, _ := listenTo(t, p, "other")
 	var refused redis.Error
-	require.ErrorAs(t, other.Hears(t, "refused").Err, &refused)
+	require.ErrorAs(t, other.Hears("refused").Err, &refused)
 	require.Contains(t, refused.Error(), "NOPERM")
 
 	_, err := server.Do("acl", "setuser", "listener", "resetchannels") // ends the connection
 	require.NoError(t, err)
-	e.Hears(t, "unsubscribed", "refused")
+	e.Hears("unsubscribed", "refused")
 }
 
 func TestSubscribeWithoutPassword(t *testing.T) {
 	leavesNothing(t)
 	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
 	e, _ := listenTo(t, poolOf(t, clientOf(t, server.Addr(), nil)), "channel")
-	require.ErrorContains(t, e.Hears(t, "refused").Err, "NOAUTH")
+	require.ErrorContains(t, e.Hears("refused").Err, "NOAUTH")
 	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "guess" })), "channel")
-	require.ErrorContains(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, "WRONGPASS")
+	require.ErrorContains(t, e.Hears("unsubscribed", "unsubscribed").Err, "WRONGPASS")
 	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "secret" })), "channel")
-	e.Hears(t, "subscribed")
+	e.Hears("subscribed")
 }
 
 // The server closes the connection of a client that reads too slowly. The subscription must reconnect.
@@ -92,18 +92,18 @@ func TestSubscribeOutputBufferLimit(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
 	_, err := server.Do("config", "set", "client-output-buffer-limit", "pubsub 100kb 0 0")
 	require.NoError(t, err)
-	slow := &slowEar{Ear: pool.NewEar(), release: make(chan struct{})}
+	slow := &slowEar{Ear: pool.NewEar(t), release: make(chan struct{})}
 	s, err := poolOf(t, clientOf(t, server.Addr(), nil)).(pool.Subscriber).Subscribe("channel", slow)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	slow.Hears(t, "subscribed")
+	slow.Hears("subscribed")
 	payload := strings.Repeat("x", 1<<20)
 	eventually(t, "the server ends the connection", func() bool {
 		n, err := server.Do("publish", "channel", payload)
 		return err == nil && n == int64(0)
 	})
 	close(slow.release)
-	for h := slow.Next(t); h.What != "unsubscribed"; h = slow.Next(t) {
+	for h := slow.Next(); h.What != "unsubscribed"; h = slow.Next() {
 		require.Equal(t, "message "+payload, h.What)
 	}
 	again(t, slow.Ear)
@@ -126,16 +126,16 @@ func TestSubscribeWithTLS(t *testing.T) {
 	client := clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config })
 	for _, p := range []pool.Pool{poolOf(t, client), poolOf(t, other{client})} {
 		e, s := listenTo(t, p, "channel")
-		e.Hears(t, "subscribed")
+		e.Hears("subscribed")
 		require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
-		e.Hears(t, "message x")
+		e.Hears("message x")
 		require.NoError(t, client.ClientKillByFilter(t.Context(), "type", "pubsub").Err())
-		e.Hears(t, "unsubscribed", "subscribed")
+		e.Hears("unsubscribed", "subscribed")
 		s.Close()
 	}
 	e, _ := listenTo(t, poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })), "channel")
 	var unknown *tls.CertificateVerificationError
-	require.ErrorAs(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, &unknown)
+	require.ErrorAs(t, e.Hears("unsubscribed", "unsubscribed").Err, &unknown)
 }
 
 func TestSubscribeCluster(t *testing.T) {
@@ -163,7 +163,7 @@ func TestSubscribeCluster(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for i, e := range ears {
-		e.Hears(t, "unsubscribed", "subscribed")
+		e.Hears("unsubscribed", "subscribed")
 		hearsFrom(t, servers[0], e, fmt.Sprintf("channel:%d", i), "again")
 	}
 	require.NoError(t, p.Close())
