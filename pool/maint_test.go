@@ -44,10 +44,9 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 			ours, theirs := net.Pipe()
 			k := newTalk(theirs)
 			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.dialed, s.open = append(s.dialed, addr), append(s.open, k)
-			many := len(s.dialed) > 1000
-			s.mu.Unlock()
-			if many {
+			if len(s.dialed) > 1000 {
 				return nil, errors.New("too many connections")
 			}
 			go s.serve(addr, k)
@@ -71,8 +70,6 @@ func (s *service) serve(addr string, k *talk) {
 			return
 		}
 		switch word {
-		case "unknown":
-			k.say("-ERR unknown command 'HELLO'\r\n")
 		case "hello2":
 			k.say("*2\r\n+proto\r\n:2\r\n")
 		case "hello3":
@@ -96,13 +93,15 @@ func (s *service) serve(addr string, k *talk) {
 		case "ping":
 			k.say("+PONG\r\n")
 		default:
-			if cmd[0] == "script" {
-				k.say("$40\r\n%040d\r\n", 0)
-				continue
-			}
-			k.say("+OK\r\n")
+			k.say("%s", usual(cmd))
 		}
 	}
+}
+
+// where asks p for the endpoint of its connection.
+func where(tb testing.TB, p Pool) any {
+	tb.Helper()
+	return answer(tb, p, "where").Value
 }
 
 // push pushes words on all connections. A word that is a number is sent as one, and "null" as null.
@@ -111,12 +110,11 @@ func (s *service) push(words string) {
 	text := fmt.Sprintf(">%d\r\n", len(parts))
 	for _, word := range parts {
 		if _, err := strconv.Atoi(word); err == nil {
-			text += ":" + word + "\r\n"
-		} else if word == "null" {
-			text += "_\r\n"
-		} else {
-			text += "+" + word + "\r\n"
+			word = ":" + word
+		} else if word = "+" + word; word == "+null" {
+			word = "_"
 		}
+		text += word + crLF
 	}
 	s.mu.Lock()
 	open := slices.Clone(s.open)
@@ -150,8 +148,7 @@ func TestMoving(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			client := s.client(nil)
-			p := newOf(t, client)
+			p := newOf(t, s.client(nil))
 			first := answer(t, p, "where")
 			require.Equal(t, "peer", first.Server.RunID)
 			s.push(c.push)
@@ -173,7 +170,7 @@ func TestMoving(t *testing.T) {
 			require.Equal(t, c.want, r.Value)
 			s.open[len(s.open)-1].Close()
 			synctest.Wait()
-			require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
+			require.Equal(t, endpoint, where(t, p), "later connections lead to the client's address")
 		})
 	}
 }
@@ -182,11 +179,10 @@ func TestMoving(t *testing.T) {
 func TestMovingAgainAndAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
-		client := s.client(nil)
-		p := newOf(t, client)
+		p := newOf(t, s.client(nil))
 		answer(t, p, "where")
 		time.Sleep(10 * renewPause)
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 		synctest.Wait()
 		s.mu.Lock()
 		require.LessOrEqual(t, len(s.dialed), 12)
@@ -199,8 +195,7 @@ func TestMovingAgainAndAgain(t *testing.T) {
 func TestMovingWhileRepliesAreOwed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(service)
-		client := s.client(nil)
-		p, in, start := newOf(t, client), make(replies, 2), time.Now()
+		p, in, start := newOf(t, s.client(nil)), make(replies, 2), time.Now()
 		answer(t, p, "where")
 		send(t, p, in, "late")
 		synctest.Wait()
@@ -209,16 +204,16 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		s.open[0].say("+answered\r\n")
 		require.Equal(t, "answered", in.wait(t).Value)
 		require.Equal(t, readTimeout/2, time.Since(start), "nobody waits for the new connection, so the old one has its time")
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 
 		s.open[1].say("+OK\r\n") // ends it
 		synctest.Wait()
-		require.Equal(t, endpoint, answer(t, p, "where").Value)
+		require.Equal(t, endpoint, where(t, p))
 		send(t, p, in, "late")
 		synctest.Wait()
 		s.push("MOVING 2 30 " + newEndpoint)
 		start = time.Now()
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 		require.Equal(t, moveWait, time.Since(start))
 		late := in.wait(t)
 		require.ErrorIs(t, late.Err, errAskedToMove)
@@ -251,20 +246,14 @@ func TestWhoHeedsNotifications(t *testing.T) {
 			s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
 			client := s.client(c.change)
 			p := newOf(t, client)
-			r := ask(t, p, "where")
 			if c.fails != "" {
-				require.ErrorContains(t, r.Err, c.fails)
-				require.Equal(t, NotSent, r.Fate)
+				require.ErrorContains(t, unsent(t, p), c.fails)
 			} else {
-				require.Equal(t, endpoint, r.Value, "%v", r.Err)
+				require.Equal(t, endpoint, where(t, p))
 			}
 			require.Equal(t, c.asked, s.asked)
 			if name == "too old" {
-				ear := NewEar(t)
-				_, err := p.(Subscriber).Subscribe("channel", ear)
-				require.NoError(t, err)
-				require.Equal(t, "subscribed", ear.Next().What)
-				require.Equal(t, "message "+endpoint, ear.Next().What)
+				subscribed(t, p).Hears("message " + endpoint)
 			}
 			if name == "auto" { // the user's client is refused, too, and asks no more
 				require.NoError(t, client.Ping(t.Context()).Err())
@@ -287,14 +276,12 @@ func TestFailingOver(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			client := s.client(nil)
-			p, in := newOf(t, client), make(replies, 1)
+			p, in := newOf(t, s.client(nil)), make(replies, 1)
 			late := func(want time.Duration) {
 				t.Helper()
 				start := time.Now()
 				require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
-				r := in.wait(t)
-				require.Equal(t, Unknown, r.Fate)
+				require.Equal(t, Unknown, in.wait(t).Fate)
 				require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
 			}
 			answer(t, p, "where")
@@ -321,21 +308,14 @@ func TestSubscriptionMoves(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			client := s.client(nil)
-			p, ear := newOf(t, client), NewEar(t)
-			sub, err := p.(Subscriber).Subscribe("channel", ear)
-			require.NoError(t, err)
-			require.Equal(t, "subscribed", ear.Next().What)
-			require.Equal(t, "message "+endpoint, ear.Next().What)
+			ear := subscribed(t, newOf(t, s.client(nil)))
+			ear.Hears("message " + endpoint)
 			time.Sleep(time.Minute)
 			s.push(c.push)
 			start := time.Now()
-			for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
-				require.Equal(t, want, ear.Next().What)
-			}
+			ear.Hears("unsubscribed", "subscribed", "message "+c.want)
 			require.Equal(t, c.after, time.Since(start))
 			require.Len(t, s.dialed, 2)
-			sub.Close()
 		})
 	}
 }

@@ -2,6 +2,7 @@ package redsynctest_test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"regexp"
 	"sync"
 	"testing"
@@ -122,33 +123,27 @@ func TestRequireFreeDoesNotTakeANodeThatFreezesForAFreeOne(t *testing.T) {
 // The test has made a Redsync of its own and does not close it, so nobody unlocks its lock. The end
 // of the test must find the keys, unless the nodes have had a fault or the test has failed already.
 func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
-	held := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
-		return func(tb *fakeTB) {
-			nodes := redsynctest.Start(tb, 3)
-			rs := redsync.New(nodes.Pools()...) // nobody closes it
-			locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Hour)))
-			faults(nodes)
-		}
-	}
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, held(func(*redsynctest.Nodes) {}))
+		held := func(fault func(n *redsynctest.Node)) string {
+			return fails(t, func(tb *fakeTB) {
+				nodes := redsynctest.Start(tb, 3)
+				locked(t, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour))) // nobody closes the Redsync
+				for i := range 3 {
+					fault(nodes.Node(i))
+				}
+			})
+		}
+		got := held(func(*redsynctest.Node) {})
 		assert.Contains(t, got, `node #2 (127.0.0.1:7003): "orders:17" is left: value `)
 		assert.Contains(t, got, "Test:       \tTestOfUser")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) {
-			for i := range 3 {
-				nodes.Node(i).Restart(false)
-			}
-		}))
-		assert.Empty(t, got, "nodes that have had a fault are not looked at")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) {
-			for i := range 3 {
-				nodes.Node(i).Up()
-				nodes.Node(i).Thaw()
-				nodes.Node(i).Delay(0)
-			}
-		}))
-		assert.Contains(t, got, "is left", "what does nothing is no fault")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
+		assert.Empty(t, held(func(n *redsynctest.Node) { n.Restart(false) }), "nodes that have had a fault are not looked at")
+		assert.Contains(t, held(func(n *redsynctest.Node) {
+			n.Up()
+			n.Thaw()
+			n.Delay(0)
+		}), "is left", "what does nothing is no fault")
+		got = held(func(n *redsynctest.Node) { n.Delay(-1) })
+		assert.Contains(t, got, "must be 0 or more")
 		assert.NotContains(t, got, "is left", "a test that has failed")
 	})
 }
@@ -173,68 +168,65 @@ func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
 			}
 			assert.Empty(s, fails(s, func(tb *fakeTB) {
 				nodes := redsynctest.Start(tb, 3)
-				m := lock(nodes.Redsync())
-				locked(s, m)
-				unlock(s, m)
+				unlock(s, locked(s, lock(nodes.Redsync())))
 				nodes.RequireNothingLeft()
 			}), mode)
 			assert.Empty(s, fails(s, func(tb *fakeTB) {
 				rs := redsync.New(redsynctest.Start(tb, 3).Pools()...)
-				require.NoError(s, lock(rs).Lock())
+				locked(s, lock(rs))
 				require.NoError(s, rs.Close(s.Context()))
 			}), mode)
-			assert.Empty(s, fails(s, func(tb *fakeTB) { require.NoError(s, lock(redsynctest.Start(tb, 3).Redsync()).Lock()) }), mode)
+			assert.Empty(s, fails(s, func(tb *fakeTB) { locked(s, lock(redsynctest.Start(tb, 3).Redsync())) }), mode)
 		}
 		assert.Contains(s, fails(s, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 1)
-			m := nodes.Redsync().NewMutex(name, redsync.WithMinHold(50*time.Millisecond))
-			locked(s, m)
-			unlock(s, m)
-			require.NoError(s, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour)).Lock()) // nobody closes it
+			unlock(s, locked(s, nodes.Redsync().NewMutex(name, redsync.WithMinHold(50*time.Millisecond))))
+			locked(s, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour))) // nobody closes it
 		}), `"orders:17" is left`)
 	})
 }
 
 func TestBadInputIsNamed(t *testing.T) {
-	for want, test := range map[string]func(tb *fakeTB, nodes *redsynctest.Nodes){
-		`Start: the number of nodes must be 1 to 64, not 0`:  func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 0) },
-		`Start: the number of nodes must be 1 to 64, not 65`: func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 65) },
+	for _, n := range []int{0, 65} {
+		got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, n) })
+		assert.Contains(t, got, fmt.Sprint("redsynctest: Start: the number of nodes must be 1 to 64, not ", n))
+	}
+	for want, test := range map[string]func(nodes *redsynctest.Nodes){
+		`Node(2): the index must be 0 to 1`:  func(nodes *redsynctest.Nodes) { nodes.Node(2) },
+		`Node(-1): the index must be 0 to 1`: func(nodes *redsynctest.Nodes) { nodes.Node(-1) },
 
-		`Node(2): the index must be 0 to 1`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(2) },
-		`Node(-1): the index must be 0 to 1`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(-1) },
+		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
+		`Advance: the duration must be 0 or more, not -1ns`:      func(nodes *redsynctest.Nodes) { nodes.Advance(-1) },
 
-		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
-		`Advance: the duration must be 0 or more, not -1ns`:      func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Advance(-1) },
+		`Steal(""): the name of a lock must not be empty`: func(nodes *redsynctest.Nodes) { nodes.Steal("") },
+		`RequireHeld("{a}:queue"): the name is reserved`:  func(nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
+		`Steal("nobody"): no node has this lock`:          func(nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
+		`Expire("nobody"): no node has this lock`:         func(nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
 
-		`Steal(""): the name of a lock must not be empty`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("") },
-		`RequireHeld("{a}:queue"): the name is reserved`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
-		`Steal("nobody"): no node has this lock`:          func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
-		`Expire("nobody"): no node has this lock`:         func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
-
-		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(nodes *redsynctest.Nodes) {
 			nodes.HoldBySomebody("held")
 			nodes.HoldBySomebody("held")
 		},
-		`Node(1).Freeze: the node is down`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`Node(1).Freeze: the node is down`: func(nodes *redsynctest.Nodes) {
 			nodes.Node(1).Down()
 			nodes.Node(1).Freeze()
 		},
-		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(nodes *redsynctest.Nodes) {
 			nodes.CutOff(nodes.Redsync().With(redsync.WithFair()))
 		},
-		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(nodes *redsynctest.Nodes) {
 			nodes.Reconnect(nil)
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			got := fails(t, func(tb *fakeTB) { test(tb, redsynctest.Start(tb, 2)) })
+			got := fails(t, func(tb *fakeTB) { test(redsynctest.Start(tb, 2)) })
 			assert.Contains(t, got, "redsynctest: "+want)
 		})
 	}
 	for call, test := range map[string]func(nodes *redsynctest.Nodes){
 		"Node(0).Up":         func(nodes *redsynctest.Nodes) { nodes.Node(0).Up() },
 		`RequireFree("x")`:   func(nodes *redsynctest.Nodes) { nodes.RequireFree("x") },
-		"RequireNothingLeft": func(nodes *redsynctest.Nodes) { nodes.RequireNothingLeft() },
+		"RequireNothingLeft": (*redsynctest.Nodes).RequireNothingLeft,
 		"Process":            func(nodes *redsynctest.Nodes) { nodes.Process() },
 		"Pools":              func(nodes *redsynctest.Nodes) { nodes.Pools() },
 		"Clients":            func(nodes *redsynctest.Nodes) { nodes.Clients() },
