@@ -32,9 +32,7 @@ func slotsAt(addr string) []redis.ClusterSlot {
 func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 	options := &redis.ClusterOptions{
 		ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return slotsAt(firstOfCast), nil
-		},
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return slotsAt(firstOfCast), nil },
 		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
 			p := c[addr]
 			if p == nil {
@@ -47,6 +45,11 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 		change(options)
 	}
 	return redis.NewClusterClient(options)
+}
+
+func (c cast) pool(t *testing.T, options ...Option) Pool {
+	t.Helper()
+	return newOf(t, c.client(nil), options...)
 }
 
 // newOf returns a Pool of the client. The end of the test closes both.
@@ -63,7 +66,7 @@ func newOf(t *testing.T, client redis.UniversalClient, options ...Option) Pool {
 // says returns a peer that answers every request with the same reply.
 func says(words string) peer {
 	return greeted(func(_ int, k *talk) {
-		for k.next() != nil {
+		for range k.all {
 			k.say("%s\r\n", words)
 		}
 	})
@@ -87,9 +90,7 @@ func TestRoutedClientClosedMeanwhile(t *testing.T) {
 			assert.NoError(t, client.Close())
 			close(ends)
 		})
-		r := ask(t, p, "get", "key")
-		require.ErrorIs(t, r.Err, ErrClientClosed)
-		require.Equal(t, NotSent, r.Fate)
+		require.ErrorIs(t, unsent(t, p), ErrClientClosed)
 		closing.Wait()
 		require.NoError(t, p.Close())
 	})
@@ -102,20 +103,20 @@ func TestRoutedRedirections(t *testing.T) {
 		value any
 		text  string
 	}{
-		"-MOVED 5 10.0.0.2:7000":   {fate: Answered, value: "here"},
-		"-ASK 5 10.0.0.2:7000":     {fate: Answered, value: "asked"},
-		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // the node redirects to itself; the client gives up after MaxRedirects
-		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
-		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
-		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},
-		"-MOVED a b c d":           {fate: Answered, text: "MOVED a b c d"},
-		"-ASK 5 :":                 {fate: Answered, text: "ASK 5 :"},
-		"-TRYAGAIN Multiple keys":  {fate: Answered, text: "TRYAGAIN Multiple keys"},
-		"$9223372036854775807":     {fate: Unknown, text: "no reply"},
-		"*2147483647\r\n*99999999": {fate: Unknown, text: "no reply"},
+		"-MOVED 5 10.0.0.2:7000":   {Answered, "here", ""},
+		"-ASK 5 10.0.0.2:7000":     {Answered, "asked", ""},
+		"-MOVED 5 10.0.0.1:7000":   {Answered, nil, "MOVED 5 10.0.0.1:7000"}, // the node redirects to itself; the client gives up after MaxRedirects
+		"-MOVED 5 10.0.0.9:7000":   {NotSent, nil, "nobody is at 10.0.0.9:7000"},
+		"-ASK 5 10.0.0.9:7000":     {NotSent, nil, "nobody is at 10.0.0.9:7000"},
+		"-MOVED 5 :7001":           {Answered, "same host", ""},
+		"-MOVED a b c d":           {Answered, nil, "MOVED a b c d"},
+		"-ASK 5 :":                 {Answered, nil, "ASK 5 :"},
+		"-TRYAGAIN Multiple keys":  {Answered, nil, "TRYAGAIN Multiple keys"},
+		"$9223372036854775807":     {Unknown, nil, "no reply"},
+		"*2147483647\r\n*99999999": {Unknown, nil, "no reply"},
 	} {
 		virtually(t, words, func(t *testing.T) {
-			client := cast{
+			p := cast{
 				firstOfCast:     says(words),
 				"10.0.0.1:7001": says("+same host"),
 				other: greeted(func(_ int, k *talk) {
@@ -129,18 +130,17 @@ func TestRoutedRedirections(t *testing.T) {
 						k.say("+asked\r\n")
 					}
 				}),
-			}.client(nil)
-			p := newOf(t, client)
+			}.pool(t)
 			for range 5 {
 				r := ask(t, p, "get", "key")
 				require.Equal(t, want.fate, r.Fate, "%v", r.Err)
 				require.Equal(t, want.value, r.Value)
 				require.Zero(t, r.Conn)
 				require.Nil(t, r.Server)
-				if want.text != "" {
-					require.ErrorContains(t, r.Err, want.text)
-				} else {
+				if want.text == "" {
 					require.NoError(t, r.Err)
+				} else {
+					require.ErrorContains(t, r.Err, want.text)
 				}
 			}
 		})
@@ -151,7 +151,7 @@ func TestRoutedRedirections(t *testing.T) {
 // carries other requests too. A request that goes where the client expects the slot must have no ASKING.
 func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		client := cast{
+		p := cast{
 			firstOfCast: greeted(func(_ int, k *talk) {
 				for cmd := range k.all {
 					assert.NotEqual(t, "ASKING", cmd[0])
@@ -169,8 +169,7 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 					asking = cmd[0] == "ASKING"
 				}
 			}),
-		}.client(nil)
-		p := newOf(t, client)
+		}.pool(t)
 		gets, sets := make(replies, 200), make(replies, 200)
 		for i := range 100 {
 			send(t, p, gets, "get", i)
@@ -188,7 +187,7 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const limit = 3
-		client := cast{
+		p, in := cast{
 			firstOfCast: says("-MOVED 5 10.0.0.2:7000"),
 			"10.0.0.2:7000": greeted(func(_ int, k *talk) {
 				for range 2 * limit { // all of them are outstanding at once
@@ -198,8 +197,7 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 					k.say("+here\r\n")
 				}
 			}),
-		}.client(nil)
-		p, in := newOf(t, client, WithOutstanding(limit)), make(replies, 2*limit)
+		}.pool(t, WithOutstanding(limit)), make(replies, 2*limit)
 		for range 2 {
 			for range limit {
 				send(t, p, in, "get", "key")
@@ -207,9 +205,7 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 			synctest.Wait() // they have left the first node
 		}
 		for range 2 * limit {
-			r := in.wait(t)
-			require.NoError(t, r.Err)
-			require.Equal(t, "here", r.Value)
+			require.Equal(t, "here", in.wait(t).Value)
 		}
 	})
 }
@@ -228,8 +224,7 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 		for i := range others {
 			nodes[addr(i)] = says("+here")
 		}
-		client := nodes.client(nil)
-		p := newOf(t, client).(*routedPool)
+		p := nodes.pool(t).(*routedPool)
 		kept := func() []string {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -250,9 +245,9 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 func TestRoutedRedirectionAfterClose(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ended := make(chan struct{})
-		client := cast{
+		p := cast{
 			firstOfCast: greeted(func(_ int, k *talk) {
-				for k.next() != nil {
+				for range k.all {
 					time.Sleep(100 * time.Millisecond)
 					k.say("-MOVED 5 10.0.0.2:7000\r\n")
 				}
@@ -261,15 +256,13 @@ func TestRoutedRedirectionAfterClose(t *testing.T) {
 				defer close(ended)
 				says("+here")(0, k)
 			},
-		}.client(nil)
-		p, in, start := New(client), make(replies, 1), time.Now()
-		send(t, p, in, "get", "key")
+		}.pool(t)
+		in, start := sent(t, p, "get", "key"), time.Now()
 		time.Sleep(time.Millisecond)
 		require.NoError(t, p.Close())
 		require.Equal(t, "here", in.wait(t).Value)
 		<-ended
 		require.Less(t, time.Since(start), time.Second)
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -286,8 +279,8 @@ func TestRoutedRedirectionAfterTheClientIsClosed(t *testing.T) {
 			}),
 			"10.0.0.2:7000": says("+here"),
 		}.client(nil)
-		p, in := New(client), make(replies, 1)
-		send(t, p, in, "get", "key")
+		p := New(client)
+		in := sent(t, p, "get", "key")
 		synctest.Wait()
 		require.NoError(t, client.Close())
 		r := in.wait(t)
