@@ -66,7 +66,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.Equal(t, runID(t, set.Replica), pool.Answer(t, p, "ping").Server.RunID)
 				require.Equal(t, set.Replica.Addr(), p.String())
 				require.Equal(t, "v", realredis.Must(t, set.Replica, "get", "k"))
-				again(t, e)
+				e.Again()
 				hearsFrom(t, set.Replica, e, "channel", "y")
 			})
 		}
@@ -81,8 +81,7 @@ func (r replies) Receive(_ int, reply pool.Reply) { r <- reply }
 // runID returns the run_id of the server, asked without any pool.
 func runID(t *testing.T, s *realredis.Server) string {
 	t.Helper()
-	info, err := s.Do("info", "server")
-	require.NoError(t, err)
+	info := realredis.Must(t, s, "info", "server")
 	_, rest, found := strings.Cut(info.(string), "run_id:")
 	require.True(t, found, info)
 	id, _, _ := strings.Cut(rest, "\r\n")

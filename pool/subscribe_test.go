@@ -25,7 +25,7 @@ type Heard struct {
 type Ear struct {
 	tb    testing.TB
 	calls chan Heard
-	then  func(Heard) // called with every call, if set
+	Then  func(Heard) // called with every call, if set
 }
 
 // NewEar returns an Ear that has heard nothing.
@@ -36,8 +36,8 @@ func NewEar(tb testing.TB) *Ear { //nolint:thelper // a Listener
 func (e *Ear) hear(what string, err error) {
 	h := Heard{time.Now(), what, err}
 	e.calls <- h
-	if e.then != nil {
-		e.then(h)
+	if e.Then != nil {
+		e.Then(h)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestSubscribeBacksOff(t *testing.T) {
 func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
 	ofBoth(t, func(s *scene, p Pool) {
 		e := NewEar(s)
-		e.then = func(h Heard) {
+		e.Then = func(h Heard) {
 			if h.What == "subscribed" {
 				s.Disconnect()
 			}
@@ -356,7 +356,7 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 				s.On("subscribe", 1, fault)
 				e, ready := NewEar(s), make(chan struct{})
 				var sub Subscription
-				e.then = func(h Heard) {
+				e.Then = func(h Heard) {
 					if <-ready; h.What == method {
 						sub.Close()
 						s.Publish("channel", "late")
@@ -393,7 +393,7 @@ func TestSubscriptionsCloseEachOther(t *testing.T) {
 		var ears [2]*Ear
 		for i := range ears {
 			ears[i] = NewEar(s)
-			ears[i].then = func(h Heard) {
+			ears[i].Then = func(h Heard) {
 				if h.What == "message x" {
 					meet.Done()
 					meet.Wait()
@@ -485,10 +485,10 @@ func TestPoolCloseFromListener(t *testing.T) {
 	ofBoth(t, func(s *scene, p Pool) {
 		e, slow := NewEar(s), NewEar(s)
 		release := make(chan struct{})
-		slow.then = func(Heard) { <-release }
+		slow.Then = func(Heard) { <-release }
 		listenTo(s, p, slow)
 		synctest.Wait()
-		e.then = func(Heard) { _ = p.Close() }
+		e.Then = func(Heard) { _ = p.Close() }
 		listenTo(s, p, e)
 		e.Hears("subscribed")
 		close(release)
@@ -502,7 +502,7 @@ func TestPoolCloseFromListener(t *testing.T) {
 func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 	ofBoth(t, func(s *scene, p Pool) {
 		e := NewEar(s)
-		e.then = func(Heard) { time.Sleep(time.Second) }
+		e.Then = func(Heard) { time.Sleep(time.Second) }
 		sub := listenTo(s, p, e)
 		start := e.Hears("subscribed").At
 		s.Publish("channel", "x")
