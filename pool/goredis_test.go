@@ -94,6 +94,13 @@ func (s *scene) opened() int {
 	return s.TotalConnectionCount() - 1 // without the one that the node opened itself when it started
 }
 
+// connected fails unless so many connections to the node are open.
+func (s *scene) connected(n int) {
+	s.Helper()
+	synctest.Wait()
+	require.Equal(s, n, s.CurrentConnectionCount())
+}
+
 // client returns a client of the node; change edits its options.
 func (s *scene) client(change func(*redis.Options)) *redis.Client {
 	options := &redis.Options{Addr: "127.0.0.1:7001", Dialer: s.Dial, MaintNotificationsConfig: noNotifications}
@@ -293,11 +300,9 @@ func TestNewLeavesTheUsersClientAlone(t *testing.T) {
 		require.Equal(s, "127.0.0.1:7001", p.String())
 		answer(s, p, "ping")
 		require.Equal(s, before, *client.PoolStats(), "the pool must not use the connections of the user's client")
-		synctest.Wait()
-		require.Equal(s, 1, s.CurrentConnectionCount())
+		s.connected(1)
 		require.NoError(s, p.Close())
-		synctest.Wait()
-		require.Zero(s, s.CurrentConnectionCount())
+		s.connected(0)
 		require.True(s, same(reflect.ValueOf(options.Dialer), reflect.ValueOf(client.Options().Dialer)))
 		require.True(s, same(reflect.ValueOf(options.PushNotificationProcessor), reflect.ValueOf(client.Options().PushNotificationProcessor)))
 		require.Equal(s, options.MaxRetries, client.Options().MaxRetries)
@@ -346,11 +351,9 @@ func TestNewSharesOneStreamPerClient(t *testing.T) {
 		for range 9 { // like a program that makes new pools for every operation
 			require.Equal(s, conn, answer(s, New(client), "ping").Conn)
 		}
-		synctest.Wait()
-		require.Equal(s, 1, s.CurrentConnectionCount())
+		s.connected(1)
 		answer(s, s.pool(), "ping")
-		synctest.Wait()
-		require.Equal(s, 2, s.CurrentConnectionCount(), "another client has another stream")
+		s.connected(2)
 	})
 }
 
@@ -365,11 +368,9 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 			time.Sleep(29 * time.Second)
 			require.Equal(s, conn, answer(s, p, "ping").Conn, "the stream must keep its connection")
 			time.Sleep(30*time.Second - time.Nanosecond)
-			synctest.Wait()
-			require.Equal(s, 1, s.CurrentConnectionCount())
+			s.connected(1)
 			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			require.Zero(s, s.CurrentConnectionCount())
+			s.connected(0)
 			require.Zero(s, runningStreams())
 			last = conn
 		}
