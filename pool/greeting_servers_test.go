@@ -40,7 +40,7 @@ func TestAPasswordIsReplaced(t *testing.T) {
 	}
 	require.ErrorContains(t, pool.Ask(t, p, "set", "key", "value").Err, "WRONGPASS")
 	require.Zero(t, keysIn(t, server, 0))
-	require.Equal(t, int64(2), keysIn(t, server, 3))
+	require.EqualValues(t, 2, keysIn(t, server, 3))
 	password = "2"
 	eventually(t, "the pool connects with the new password", func() bool {
 		return pool.Ask(t, p, "set", "key", "value").Err == nil

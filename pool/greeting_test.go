@@ -161,7 +161,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			p := New(s.client(vault.in))
 			e := subscribed(s, p)
 			first := answer(s, p, "get", "key").Conn
-			require.Equal(s, int64(2), vault.followers.Load())
+			require.EqualValues(s, 2, vault.followers.Load())
 			vault.renew("app", "1")
 			require.Equal(s, first, answer(s, p, "get", "key").Conn, "with the same credentials the pool must keep its connection")
 
@@ -179,7 +179,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			}
 			require.Greater(s, answer(s, p, "get", "key").Conn, first)
 			e.Hears("unsubscribed", "subscribed")
-			require.Equal(s, int64(2), vault.followers.Load(), "former connections no longer follow the credentials")
+			require.EqualValues(s, 2, vault.followers.Load(), "former connections no longer follow the credentials")
 			require.NoError(s, p.Close())
 			synctest.Wait()
 			require.Zero(s, vault.followers.Load())
@@ -273,7 +273,7 @@ func TestCredentialsThatComeTooLate(t *testing.T) {
 		require.Zero(s, vault.followers.Load())
 		slow = 0
 		answer(s, p, "get", "key")
-		require.Equal(s, int64(1), vault.followers.Load())
+		require.EqualValues(s, 1, vault.followers.Load())
 		require.NoError(s, p.Close())
 	})
 }

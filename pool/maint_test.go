@@ -223,28 +223,31 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 
 // Who asks for notifications, and what follows if the node refuses.
 func TestWhoHeedsNotifications(t *testing.T) {
-	mode := func(m maintnotifications.Mode) func(*redis.Options) {
-		return func(o *redis.Options) { o.MaintNotificationsConfig = &maintnotifications.Config{Mode: m} }
-	}
 	for name, c := range map[string]struct {
-		change  func(*redis.Options)
-		refuses bool
-		old     bool
-		asked   int
-		fails   string
+		mode     maintnotifications.Mode
+		protocol int
+		refuses  bool
+		old      bool
+		asked    int
+		fails    string
 	}{
 		"by default":           {asked: 1},
-		"auto":                 {change: mode(maintnotifications.ModeAuto), refuses: true, asked: 1},
-		"enabled":              {change: mode(maintnotifications.ModeEnabled), asked: 1},
-		"enabled, and refused": {change: mode(maintnotifications.ModeEnabled), refuses: true, asked: 1, fails: "unknown subcommand"},
-		"enabled, and too old": {change: mode(maintnotifications.ModeEnabled), old: true, fails: "has refused HELLO"},
+		"auto":                 {mode: "auto", refuses: true, asked: 1},
+		"enabled":              {mode: "enabled", asked: 1},
+		"enabled, and refused": {mode: "enabled", refuses: true, asked: 1, fails: "unknown subcommand"},
+		"enabled, and too old": {mode: "enabled", old: true, fails: "has refused HELLO"},
 		"too old":              {old: true},
-		"disabled":             {change: mode(maintnotifications.ModeDisabled)},
-		"RESP2":                {change: func(o *redis.Options) { o.Protocol = 2 }},
+		"disabled":             {mode: "disabled"},
+		"RESP2":                {protocol: 2},
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
-			client := s.client(c.change)
+			client := s.client(func(o *redis.Options) {
+				o.Protocol = c.protocol
+				if c.mode != "" {
+					o.MaintNotificationsConfig = &maintnotifications.Config{Mode: c.mode}
+				}
+			})
 			p := newOf(t, client)
 			if c.fails != "" {
 				require.ErrorContains(t, unsent(t, p), c.fails)

@@ -51,9 +51,8 @@ func TestRecall(t *testing.T) {
 
 // A pool takes requests back while it looks for the nodes, and while it opens the connection to one.
 func TestRecallWhileAConnectionIsOpened(t *testing.T) {
-	hangs := hangs
 	for name, of := range map[string]func() redis.UniversalClient{
-		"a client":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: firstOfCast, Dialer: hangs}) },
+		"a client":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Dialer: hangs}) },
 		"a Cluster": func() redis.UniversalClient { return cast{}.client(func(o *redis.ClusterOptions) { o.Dialer = hangs }) },
 		"a Cluster that is not known": func() redis.UniversalClient {
 			return cast{}.client(func(o *redis.ClusterOptions) {

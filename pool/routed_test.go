@@ -241,53 +241,42 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 }
 
 // The pool is closed while a node thinks about a request, and then the node redirects it. The request is executed, and the
-// connection to the other node ends with it: nobody else would end it soon.
-func TestRoutedRedirectionAfterClose(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		ended := make(chan struct{})
-		p := cast{
-			firstOfCast: greeted(func(_ int, k *talk) {
-				for range k.all {
-					time.Sleep(100 * time.Millisecond)
-					k.say("-MOVED 5 10.0.0.2:7000\r\n")
-				}
-			}),
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				defer close(ended)
-				says("+here")(0, k)
-			},
-		}.pool(t)
-		in, start := sent(t, p, "get", "key"), time.Now()
-		time.Sleep(time.Millisecond)
-		require.NoError(t, p.Close())
-		require.Equal(t, "here", in.wait(t).Value)
-		<-ended
-		require.Less(t, time.Since(start), time.Second)
-	})
-}
-
-// The client is closed while a node thinks about a request, and then the node redirects it. The request fails with
+// connection to the other node ends with it: nobody else would end it soon. If the client is closed, the request fails with
 // NotSent: nobody has executed it.
-func TestRoutedRedirectionAfterTheClientIsClosed(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		client := cast{
-			firstOfCast: greeted(func(_ int, k *talk) {
-				k.next()
-				time.Sleep(lookPause / 2)
-				k.say("-MOVED 5 10.0.0.2:7000\r\n")
-				k.next()
-			}),
-			"10.0.0.2:7000": says("+here"),
-		}.client(nil)
-		p := New(client)
-		in := sent(t, p, "get", "key")
-		synctest.Wait()
-		require.NoError(t, client.Close())
-		r := in.wait(t)
-		require.ErrorIs(t, r.Err, ErrClientClosed)
-		require.Equal(t, NotSent, r.Fate)
-		require.NoError(t, p.Close())
-	})
+func TestRoutedRedirectionAfterClose(t *testing.T) {
+	for _, closesClient := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			client := cast{
+				firstOfCast: greeted(func(_ int, k *talk) {
+					for range k.all {
+						time.Sleep(lookPause / 2)
+						k.say("-MOVED 5 %s\r\n", secondOfCast)
+					}
+				}),
+				secondOfCast: func(_ int, k *talk) {
+					defer close(ended)
+					says("+here")(0, k)
+				},
+			}.client(nil)
+			p, start := New(client), time.Now()
+			in := sent(t, p, "get", "key")
+			synctest.Wait()
+			if closesClient {
+				require.NoError(t, client.Close())
+				r := in.wait(t)
+				require.ErrorIs(t, r.Err, ErrClientClosed)
+				require.Equal(t, NotSent, r.Fate)
+				require.NoError(t, p.Close())
+				return
+			}
+			require.NoError(t, p.Close())
+			require.Equal(t, "here", in.wait(t).Value)
+			<-ended
+			require.Less(t, time.Since(start), time.Second)
+			require.NoError(t, client.Close())
+		})
+	}
 }
 
 // The client cannot load the state of the cluster. Requests must fail with NotSent, and Send must not

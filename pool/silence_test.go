@@ -57,7 +57,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 			in.sendWithin(p, within, 96)
 			in.has("auuu" + strings.Repeat("a", 96))
 			require.Equal(t, in.replies[4].Conn+1, in.replies[5].Conn)
-			require.Equal(t, int64(2), opened.Load())
+			require.EqualValues(t, 2, opened.Load())
 			require.NoError(t, p.Close())
 			synctest.Wait()
 			require.Zero(t, runningStreams())
@@ -205,7 +205,7 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 			}
 		}
 		rounds(forgetAfter)
-		require.Equal(t, int64(4), opened.Load(), "after silences of 50, 100 and 200 ms")
+		require.EqualValues(t, 4, opened.Load(), "after silences of 50, 100 and 200 ms")
 		rounds(10 * forgetAfter)
 		require.LessOrEqual(t, opened.Load(), int64(4+10))
 	})
@@ -234,7 +234,7 @@ func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 		time.Sleep(within + 50*lastLook)
 		in.has("aa")
 		require.Equal(t, in.replies[1].Conn, in.replies[2].Conn)
-		require.Equal(t, int64(2), opened.Load())
+		require.EqualValues(t, 2, opened.Load())
 	})
 }
 
@@ -358,9 +358,9 @@ func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
 			in.sendWithin(p, within, 1)
 			time.Sleep(within + dial + 5*trip - 1)
 			in.has("u")
-			require.Equal(t, int64(1), dials.Load())
+			require.EqualValues(t, 1, dials.Load())
 			answer(t, p, "echo", "2")
-			require.Equal(t, int64(1), dials.Load())
+			require.EqualValues(t, 1, dials.Load())
 		})
 	}
 }
@@ -379,8 +379,8 @@ func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
 		require.NoError(t, p.Close())
 		time.Sleep(within + lastLook)
 		in.has("u")
-		require.Equal(t, int64(2), opened.Load())
-		require.Equal(t, int64(2), ended.Load())
+		require.EqualValues(t, 2, opened.Load())
+		require.EqualValues(t, 2, ended.Load())
 		require.Zero(t, runningStreams())
 	})
 }
@@ -408,7 +408,7 @@ func TestSilentConnectionEndsMeanwhile(t *testing.T) {
 		time.Sleep(within + 20*time.Millisecond)
 		in.sendWithin(p, within, 1)
 		in.has("ua")
-		require.Equal(t, int64(3), opened.Load())
+		require.EqualValues(t, 3, opened.Load())
 		require.Equal(t, in.replies[1].Conn+2, in.replies[2].Conn)
 	})
 }

@@ -520,7 +520,7 @@ func TestStreamConnectsAnewOnceASecond(t *testing.T) {
 			require.ErrorContains(t, r.Err, "NOAUTH")
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.Equal(t, int64(10), opened.Load())
+		require.EqualValues(t, 10, opened.Load())
 	})
 }
 

@@ -212,7 +212,7 @@ func TestCredentialsWhoseRefreshPanics(t *testing.T) {
 		defer func() { _ = p.Close() }()
 		first := answer(t, p, "ping").Conn
 		require.Equal(t, first, busy(t, p, 12*time.Second))
-		require.Equal(t, int32(4), asked.Load())
+		require.EqualValues(t, 4, asked.Load())
 	})
 }
 
@@ -229,7 +229,7 @@ func TestAListenerThatSubscribesTwice(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(2*time.Minute + time.Second)
 		require.Equal(t, []time.Duration{0, time.Second, 61 * time.Second, 121 * time.Second}, v.times(start))
-		require.Equal(t, int32(2), l.told.Load())
+		require.EqualValues(t, 2, l.told.Load())
 		require.NoError(t, first())
 		time.Sleep(time.Hour)
 		require.Len(t, v.times(start), 4)
