@@ -51,7 +51,7 @@ func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, s
 // The pool makes some clients only to read their options. It must close them: an open one would
 // stay in the metrics of go-redis.
 func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
-	cluster := cast{}.client(nil)
+	cluster := cast{}.client()
 	defer func() { _ = cluster.Close() }()
 	known := redis.NewClient(&redis.Options{
 		Addr:                     firstOfCast,

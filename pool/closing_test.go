@@ -13,15 +13,15 @@ import (
 
 // closables are clients of one embedded node, of each kind. The one of a type of its own does not show that it is closed.
 var closables = map[string]func(s *scene) redis.UniversalClient{
-	"client": func(s *scene) redis.UniversalClient { return s.client(nil) },
-	"clone":  func(s *scene) redis.UniversalClient { return s.client(nil).WithTimeout(time.Second) },
+	"client": func(s *scene) redis.UniversalClient { return s.client() },
+	"clone":  func(s *scene) redis.UniversalClient { return s.client().WithTimeout(time.Second) },
 	"failover": func(s *scene) redis.UniversalClient {
 		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
 		client.Options().Dialer = s.Dial // in place of the one that asks the Sentinel
 		return client
 	},
 	"ring": func(s *scene) redis.UniversalClient {
-		client := s.client(nil)
+		client := s.client()
 		return redis.NewRing(&redis.RingOptions{
 			Addrs:     map[string]string{"one": ""},
 			NewClient: func(*redis.Options) *redis.Client { return client }, HeartbeatFrequency: time.Hour,
@@ -30,7 +30,7 @@ var closables = map[string]func(s *scene) redis.UniversalClient{
 	"cluster": func(s *scene) redis.UniversalClient {
 		return cast{}.client(func(o *redis.ClusterOptions) { o.Dialer = s.Dial })
 	},
-	hidden: func(s *scene) redis.UniversalClient { return notAClient{s.client(nil)} },
+	hidden: func(s *scene) redis.UniversalClient { return notAClient{s.client()} },
 }
 
 const hidden = "other"
@@ -57,7 +57,7 @@ func TestIsClosed(t *testing.T) {
 // The program uses an autopipeliner of its own, which looks must leave alone.
 func TestIsClosedLeavesAnAutoPipelinerAlone(t *testing.T) {
 	bubble(t, func(s *scene) {
-		client := s.client(nil)
+		client := s.client()
 		own, err := client.AsyncAutoPipeline()
 		require.NoError(s, err)
 		require.False(s, isClosed(client))

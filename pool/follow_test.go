@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sentinelClient(t, func(s *sentinelScene) {
-				s.On("info", c.denied, embedded.Fault{Err: "NOPERM"})
+				s.refuses("info", c.denied, "NOPERM")
 				s.next.On("info", c.denied, embedded.Fault{Err: "NOPERM"})
 				p, e := New(s.user), NewEar(s)
 				sub := listenTo(s, p, e)
@@ -182,7 +182,7 @@ func TestFollowFromNothing(t *testing.T) {
 // A plain client gets no follower, and no connection of its own.
 func TestFollowNotAPlainClient(t *testing.T) {
 	bubble(t, func(s *scene) {
-		client := s.client(nil)
+		client := s.client()
 		answer(s, New(client), "ping")
 		require.Empty(s, followers.of)
 		require.Zero(s, client.PoolStats().TotalConns)

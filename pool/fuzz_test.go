@@ -288,7 +288,7 @@ func FuzzSubscription(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		want, all := heardOf(text)
 		virtual(t, func(t *testing.T) {
-			e, p := NewEar(t), publishing(text, int(size)+1).pool(nil)
+			e, p := NewEar(t), publishing(text, int(size)+1).pool()
 			s := listenTo(t, p, e)
 			time.Sleep(20 * time.Second)
 			s.Close()

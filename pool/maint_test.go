@@ -34,7 +34,7 @@ type service struct {
 
 const endpoint, newEndpoint = "10.0.0.1:7000", "10.0.0.2:7000"
 
-func (s *service) client(change func(*redis.Options)) *redis.Client {
+func (s *service) client(changes ...func(*redis.Options)) *redis.Client {
 	options := &redis.Options{
 		Addr: endpoint, ReadTimeout: readTimeout, WriteBufferSize: handshakeSize,
 		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
@@ -53,7 +53,7 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 			return ours, nil
 		},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return redis.NewClient(options)
@@ -148,15 +148,14 @@ func TestMoving(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			p := newOf(t, s.client(nil))
+			p := newOf(t, s.client())
 			first := answer(t, p, "where")
 			require.Equal(t, "peer", first.Server.RunID)
 			s.push(c.push)
 			if c.after > 0 {
 				time.Sleep(c.after - time.Millisecond)
 				require.Equal(t, first.Conn, answer(t, p, "where").Conn)
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
+				settle(time.Millisecond)
 			}
 			r := answer(t, p, "where")
 			if c.want == "" {
@@ -179,7 +178,7 @@ func TestMoving(t *testing.T) {
 func TestMovingAgainAndAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
-		p := newOf(t, s.client(nil))
+		p := newOf(t, s.client())
 		answer(t, p, "where")
 		time.Sleep(10 * renewPause)
 		require.Equal(t, newEndpoint, where(t, p))
@@ -195,7 +194,7 @@ func TestMovingAgainAndAgain(t *testing.T) {
 func TestMovingWhileRepliesAreOwed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(service)
-		p, in, start := newOf(t, s.client(nil)), make(replies, 2), time.Now()
+		p, in, start := newOf(t, s.client()), make(replies, 2), time.Now()
 		answer(t, p, "where")
 		send(t, p, in, "late")
 		synctest.Wait()
@@ -279,7 +278,7 @@ func TestFailingOver(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			p, in := newOf(t, s.client(nil)), make(replies, 1)
+			p, in := newOf(t, s.client()), make(replies, 1)
 			late := func(want time.Duration) {
 				t.Helper()
 				start := time.Now()
@@ -311,7 +310,7 @@ func TestSubscriptionMoves(t *testing.T) {
 	} {
 		virtually(t, name, func(t *testing.T) {
 			s := new(service)
-			ear := subscribed(t, newOf(t, s.client(nil)))
+			ear := subscribed(t, newOf(t, s.client()))
 			ear.Hears("message " + endpoint)
 			time.Sleep(time.Minute)
 			s.push(c.push)

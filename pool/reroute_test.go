@@ -59,7 +59,7 @@ var reroutings = map[string]func(cast) rerouting{
 }
 
 func (c cast) ring(beat func(context.Context, *redis.Client) bool) *redis.Ring {
-	o := c.client(nil).Options()
+	o := c.client().Options()
 	return redis.NewRing(&redis.RingOptions{
 		Addrs: map[string]string{"a": firstOfCast, "b": secondOfCast}, HeartbeatFn: beat, Dialer: o.Dialer,
 		ReadTimeout: maxReadTimeout, WriteBufferSize: handshakeSize,

@@ -29,7 +29,7 @@ func slotsAt(addr string) []redis.ClusterSlot {
 	return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}
 }
 
-func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
+func (c cast) client(changes ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	options := &redis.ClusterOptions{
 		ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return slotsAt(firstOfCast), nil },
@@ -41,7 +41,7 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 			return p.connect(1), nil
 		},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return redis.NewClusterClient(options)
@@ -49,7 +49,7 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 
 func (c cast) pool(t *testing.T, options ...Option) Pool {
 	t.Helper()
-	return newOf(t, c.client(nil), options...)
+	return newOf(t, c.client(), options...)
 }
 
 // newOf returns a Pool of the client. The end of the test closes both.
@@ -258,7 +258,7 @@ func TestRoutedRedirectionAfterClose(t *testing.T) {
 					defer close(ended)
 					says("+here")(0, k)
 				},
-			}.client(nil)
+			}.client()
 			p, start := New(client), time.Now()
 			in := sent(t, p, "get", "key")
 			synctest.Wait()

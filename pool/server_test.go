@@ -92,7 +92,7 @@ const noInfo = "NOPERM this user has no permissions to run the 'info' command"
 
 func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 	bubble(t, func(s *scene) {
-		s.On("info", 1000, embedded.Fault{Err: noInfo})
+		s.refuses("info", 1000, noInfo)
 		p := s.pool(WithNoLocksBefore(time.Now().Add(time.Minute)))
 		for connections := 1; connections <= 3; connections++ {
 			for range 50 {
@@ -111,7 +111,7 @@ func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	for command, perConnection := range map[string]int{"info": 1, "script": len(knownScripts())} {
 		bubble(t, func(s *scene) {
-			s.On(command, redialTries*perConnection, embedded.Fault{Err: "BUSY Redis is busy running a script."})
+			s.refuses(command, redialTries*perConnection, "BUSY Redis is busy running a script.")
 			p := s.pool()
 			for range 2 * redialTries { // the second half fails without another attempt to connect
 				require.ErrorContains(s, unsent(s, p), "BUSY")
@@ -130,7 +130,7 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 // refusal must not hide the failure that follows it.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 	bubble(t, func(s *scene) {
-		s.On("info", 1, embedded.Fault{Err: noInfo})
+		s.refuses("info", 1, noInfo)
 		s.On("script", 1, embedded.Fault{LoseCommand: true})
 		p := s.pool()
 		require.Error(s, unsent(s, p))
@@ -161,7 +161,7 @@ func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
 func TestWithNoLocksBeforeMarksServersThatStartedBefore(t *testing.T) {
 	bubble(t, func(s *scene) {
 		start := time.Now()
-		client := s.client(nil)
+		client := s.client()
 		plain, marking := New(client), New(client, WithNoLocksBefore(start.Add(time.Minute)))
 		shared, marked := known(s, plain), known(s, marking)
 		require.False(s, shared.New)
@@ -198,7 +198,7 @@ func TestWithNoLocksBeforeNeverMarksAServerThatStartedLater(t *testing.T) {
 				s.Restart(true)
 				started := time.Now()
 				time.Sleep(time.Duration(age) * step)
-				client := s.client(nil)
+				client := s.client()
 				require.False(s, known(s, New(client, WithNoLocksBefore(started))).New, "%d %d", begin, age)
 				require.True(s, known(s, New(client, WithNoLocksBefore(started.Add(2*time.Second)))).New, "%d %d", begin, age)
 			}

@@ -17,10 +17,10 @@ import (
 )
 
 // clientOf returns a client of the server; change edits its options.
-func clientOf(t *testing.T, addr string, change func(*redis.Options)) *redis.Client {
+func clientOf(t *testing.T, addr string, changes ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	options := &redis.Options{Addr: addr, MaintNotificationsConfig: pool.NoNotifications}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return pool.Unused(t, options)

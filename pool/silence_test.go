@@ -74,7 +74,7 @@ func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 				time.Sleep(time.Minute) // nothing is read
 			}
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		in.sendWithin(p, within, 1)
 		synctest.Wait()
 		in.sendWithin(p, within, 8)
@@ -100,7 +100,7 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 			"a later one":         {within: []time.Duration{time.Second}, later: within, want: within + lastLook},
 		} {
 			var opened atomic.Int64
-			p, in := forgotten(1, &opened).pool(nil), newLedger(t)
+			p, in := forgotten(1, &opened).pool(), newLedger(t)
 			in.sendWithin(p, 1, 1) // answered, so its Within must not count
 			synctest.Wait()
 			start := time.Now()
@@ -112,8 +112,7 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 				in.sendWithin(p, c.later, 1)
 			}
 			for len(in.fates()) == 1 {
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
+				settle(time.Millisecond)
 			}
 			require.Equal(t, c.want, time.Since(start), name)
 			require.NoError(t, p.Close())
@@ -194,7 +193,7 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 				}
 				k.say("%s", usual(cmd))
 			}
-		}).pool(nil)
+		}).pool()
 		first, in := answer(t, p, "echo", "0").Conn, newLedger(t)
 		rounds := func(d time.Duration) {
 			for start := time.Now(); time.Since(start) < d; {
@@ -225,7 +224,7 @@ func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 			}
 			k.say("+1\r\n")
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
 		in.slow = 10 * lastLook
 		in.sendWithin(p, within, 1)
@@ -304,8 +303,7 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 				stopped = time.Now()
 				for !strings.HasSuffix(in.fates(), "a") || time.Since(stopped) < moved { // somebody waits all the time, as a lock does
 					in.sendWithin(p, within, 1)
-					time.Sleep(10 * time.Millisecond)
-					synctest.Wait()
+					settle(10 * time.Millisecond)
 					require.Less(t, time.Since(stopped), moved+pace+50*time.Millisecond)
 				}
 				mu.Lock()
@@ -373,7 +371,7 @@ func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
 		p := peer(func(n int, k *talk) {
 			defer ended.Add(1)
 			forgotten(0, &opened)(n, k)
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
 		in.sendWithin(p, within, 1)
 		require.NoError(t, p.Close())
@@ -402,7 +400,7 @@ func TestSilentConnectionEndsMeanwhile(t *testing.T) {
 				k.greet(whole)
 				k.echo()
 			}
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
 		in.sendWithin(p, within, 1)
 		time.Sleep(within + 20*time.Millisecond)

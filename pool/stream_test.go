@@ -49,13 +49,13 @@ func (p peer) connect(n int) net.Conn {
 }
 
 // pool returns a Pool of the peer.
-func (p peer) pool(change func(*redis.Options)) Pool {
+func (p peer) pool(changes ...func(*redis.Options)) Pool {
 	var opened atomic.Int64
 	options := &redis.Options{
 		Addr: "peer:1", ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return p.connect(int(opened.Add(1))), nil },
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return New(redis.NewClient(options))
@@ -252,7 +252,7 @@ func TestStreamFateByStage(t *testing.T) {
 				} else if k.greet(whole) {
 					k.echo()
 				}
-			}).pool(nil)
+			}).pool()
 			in.send(p, 3)
 			time.Sleep(5 * time.Second)
 			in.has(c.want)
@@ -280,7 +280,7 @@ func TestStreamLostRepliesComeFirst(t *testing.T) {
 				return
 			}
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		hold, in := make(chan struct{}), newLedger(t)
 		send(t, p, holding(hold), "echo", 0)
 		in.send(p, 1)
@@ -308,7 +308,7 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 					return
 				}
 				k.echo()
-			}).pool(nil)
+			}).pool()
 			in := make(replies, 10)
 			send(t, p, in, "echo", 1)
 			send(t, p, in, "echo", 2)
@@ -320,8 +320,7 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 				send(t, p, in, "echo", 3) // for the next connection
 				want = 3
 			}
-			time.Sleep(time.Second)
-			synctest.Wait()
+			settle(time.Second)
 			require.Len(t, in, want)
 			require.Equal(t, want-2, runningStreams())
 		})
@@ -339,7 +338,7 @@ func TestStreamTrickleIsSilence(t *testing.T) {
 				time.Sleep(readTimeout / 10)
 				k.say("x")
 			}
-		}).pool(nil), time.Now()
+		}).pool(), time.Now()
 		r := ask(t, p, "ping")
 		require.Equal(t, Unknown, r.Fate)
 		require.True(t, IsSilence(r.Err))
@@ -368,7 +367,7 @@ func TestStreamSilence(t *testing.T) {
 			k.say("+2\r\n")
 			k.next()
 			k.next()
-		}).pool(nil)
+		}).pool()
 		go in.send(p, 10)
 		time.Sleep(10 * almost)
 		in.has(strings.Repeat("a", 10))
@@ -390,25 +389,6 @@ func TestStreamSilence(t *testing.T) {
 	})
 }
 
-// A connection that ends while it is idle is noticed at once, and the next request is answered on
-// another one. Otherwise that request would be lost.
-func TestStreamEndWhileIdle(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		p := greeted(func(_ int, k *talk) {
-			cmd := k.next()
-			k.say("+%s\r\n", cmd[1])
-		}).pool(nil)
-		var last uint64
-		for i := range 20 {
-			r := answer(t, p, "echo", i)
-			require.Equal(t, fmt.Sprint(i), r.Value)
-			require.Greater(t, r.Conn, last)
-			last = r.Conn
-			synctest.Wait()
-		}
-	})
-}
-
 // A malformed reply ends the connection even while a write hangs on it.
 func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -421,7 +401,7 @@ func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
 				time.Sleep(time.Minute) // nothing more is read
 			}
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		for range 3 {
 			in.send(p, 1)
 			synctest.Wait()
@@ -442,7 +422,7 @@ func TestStreamUnaskedReply(t *testing.T) {
 				k.say("+OK\r\n")
 			}
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		first := answer(t, p, "echo", 1)
 		time.Sleep(2 * time.Second)
 		r := answer(t, p, "echo", 2)
@@ -476,7 +456,7 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 					k.say("+3\r\n")
 				}
 				k.echo()
-			}).pool(nil)
+			}).pool()
 			in := make(replies, 10)
 			for i := range 3 {
 				send(t, p, in, "echo", i+1)
@@ -513,7 +493,7 @@ func TestStreamConnectsAnewOnceASecond(t *testing.T) {
 					k.say("%s", usual(cmd))
 				}
 			}
-		}).pool(nil)
+		}).pool()
 		for range 1000 {
 			r := ask(t, p, "ping")
 			require.Equal(t, Answered, r.Fate)
@@ -639,7 +619,7 @@ func TestStreamAllocatesNothing(t *testing.T) {
 			}
 			_, _ = k.Write(answer)
 		}
-	}).pool(nil)
+	}).pool()
 	in := make(replies, 1)
 	req := Request{Args: []any{"set", "key", "value", "nx", "px", 8000}, To: in}
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {

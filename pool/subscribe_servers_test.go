@@ -1,7 +1,6 @@
 package pool_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,17 +62,6 @@ func TestSubscribeWithSmallestACL(t *testing.T) {
 	e.Hears("unsubscribed", "refused")
 }
 
-func TestSubscribeWithoutPassword(t *testing.T) {
-	leavesNothing(t)
-	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
-	e, _ := listenTo(t, poolOf(t, clientOf(t, server.Addr(), nil)), "channel")
-	require.ErrorContains(t, e.Hears("refused").Err, "NOAUTH")
-	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "guess" })), "channel")
-	require.ErrorContains(t, e.Hears("unsubscribed", "unsubscribed").Err, "WRONGPASS")
-	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "secret" })), "channel")
-	e.Hears("subscribed")
-}
-
 // The server closes the connection of a client that reads too slowly. The subscription must reconnect.
 func TestSubscribeOutputBufferLimit(t *testing.T) {
 	leavesNothing(t)
@@ -85,7 +73,7 @@ func TestSubscribeOutputBufferLimit(t *testing.T) {
 			<-release
 		}
 	}
-	s, err := poolOf(t, clientOf(t, server.Addr(), nil)).(pool.Subscriber).Subscribe("channel", slow)
+	s, err := poolOf(t, clientOf(t, server.Addr())).(pool.Subscriber).Subscribe("channel", slow)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	slow.Hears("subscribed")
@@ -100,24 +88,6 @@ func TestSubscribeOutputBufferLimit(t *testing.T) {
 	}
 	slow.Again()
 	hearsFrom(t, server, slow, "channel", "y")
-}
-
-func TestSubscribeWithTLS(t *testing.T) {
-	leavesNothing(t)
-	addr, config := startTLS(t)
-	client := clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config })
-	for _, p := range []pool.Pool{poolOf(t, client), poolOf(t, other{client})} {
-		e, s := listenTo(t, p, "channel")
-		e.Hears("subscribed")
-		require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
-		e.Hears("message x")
-		require.NoError(t, client.ClientKillByFilter(t.Context(), "type", "pubsub").Err())
-		e.Hears("unsubscribed", "subscribed")
-		s.Close()
-	}
-	e, _ := listenTo(t, poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })), "channel")
-	var unknown *tls.CertificateVerificationError
-	require.ErrorAs(t, e.Hears("unsubscribed", "unsubscribed").Err, &unknown)
 }
 
 func TestSubscribeCluster(t *testing.T) {

@@ -202,7 +202,7 @@ func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
 func TestSubscribePingsIdleConnection(t *testing.T) {
 	for denied := range 2 {
 		ofBoth(t, func(s *scene, p Pool) {
-			s.On("ping", denied*1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'ping' command"})
+			s.refuses("ping", denied*1e6, "NOPERM this user has no permissions to run the 'ping' command")
 			e := subscribed(s, p)
 			before := s.Commands("ping")
 			e.silent()
@@ -306,7 +306,7 @@ func TestSubscribeRefusedIsFinal(t *testing.T) {
 		"ERR unknown command 'subscribe'",
 	} {
 		ofBoth(t, func(s *scene, p Pool) {
-			s.On("subscribe", 1e6, embedded.Fault{Err: text})
+			s.refuses("subscribe", 1e6, text)
 			e := NewEar(s)
 			sub := listenTo(s, p, e)
 			h := e.Hears("refused")
@@ -336,7 +336,7 @@ func TestSubscribeErrorsThatPass(t *testing.T) {
 	}
 	ofBoth(t, func(s *scene, p Pool) {
 		for _, text := range texts {
-			s.On("subscribe", 1, embedded.Fault{Err: text})
+			s.refuses("subscribe", 1, text)
 		}
 		e := listening(s, p)
 		for _, text := range texts {
@@ -515,7 +515,7 @@ func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 // Subscribe and Close race, and must leave no connection behind in either order.
 func TestSubscribeRacesWithClose(t *testing.T) {
 	bothPools(t, func(s *scene) {
-		client := s.client(nil)
+		client := s.client()
 		for i := range 40 {
 			q := s.of(client)
 			var wg sync.WaitGroup

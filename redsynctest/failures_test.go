@@ -191,30 +191,30 @@ func TestBadInputIsNamed(t *testing.T) {
 		got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, n) })
 		assert.Contains(t, got, fmt.Sprint("redsynctest: Start: the number of nodes must be 1 to 64, not ", n))
 	}
-	for want, test := range map[string]func(nodes *redsynctest.Nodes){
-		`Node(2): the index must be 0 to 1`:  func(nodes *redsynctest.Nodes) { nodes.Node(2) },
-		`Node(-1): the index must be 0 to 1`: func(nodes *redsynctest.Nodes) { nodes.Node(-1) },
+	for want, test := range map[string]func(nodes kit){
+		`Node(2): the index must be 0 to 1`:  func(nodes kit) { nodes.Node(2) },
+		`Node(-1): the index must be 0 to 1`: func(nodes kit) { nodes.Node(-1) },
 
-		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
-		`Advance: the duration must be 0 or more, not -1ns`:      func(nodes *redsynctest.Nodes) { nodes.Advance(-1) },
+		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(nodes kit) { nodes.Node(1).Delay(-time.Second) },
+		`Advance: the duration must be 0 or more, not -1ns`:      func(nodes kit) { nodes.Advance(-1) },
 
-		`Steal(""): the name of a lock must not be empty`: func(nodes *redsynctest.Nodes) { nodes.Steal("") },
-		`RequireHeld("{a}:queue"): the name is reserved`:  func(nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
-		`Steal("nobody"): no node has this lock`:          func(nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
-		`Expire("nobody"): no node has this lock`:         func(nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
+		`Steal(""): the name of a lock must not be empty`: func(nodes kit) { nodes.Steal("") },
+		`RequireHeld("{a}:queue"): the name is reserved`:  func(nodes kit) { nodes.RequireHeld("{a}:queue") },
+		`Steal("nobody"): no node has this lock`:          func(nodes kit) { nodes.Steal("nobody") },
+		`Expire("nobody"): no node has this lock`:         func(nodes kit) { nodes.Expire("nobody") },
 
-		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(nodes *redsynctest.Nodes) {
+		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(nodes kit) {
 			nodes.HoldBySomebody("held")
 			nodes.HoldBySomebody("held")
 		},
-		`Node(1).Freeze: the node is down`: func(nodes *redsynctest.Nodes) {
+		`Node(1).Freeze: the node is down`: func(nodes kit) {
 			nodes.Node(1).Down()
 			nodes.Node(1).Freeze()
 		},
-		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(nodes *redsynctest.Nodes) {
+		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(nodes kit) {
 			nodes.CutOff(nodes.Redsync().With(redsync.WithFair()))
 		},
-		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(nodes *redsynctest.Nodes) {
+		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(nodes kit) {
 			nodes.Reconnect(nil)
 		},
 	} {
@@ -223,13 +223,13 @@ func TestBadInputIsNamed(t *testing.T) {
 			assert.Contains(t, got, "redsynctest: "+want)
 		})
 	}
-	for call, test := range map[string]func(nodes *redsynctest.Nodes){
-		"Node(0).Up":         func(nodes *redsynctest.Nodes) { nodes.Node(0).Up() },
-		`RequireFree("x")`:   func(nodes *redsynctest.Nodes) { nodes.RequireFree("x") },
-		"RequireNothingLeft": (*redsynctest.Nodes).RequireNothingLeft,
-		"Process":            func(nodes *redsynctest.Nodes) { nodes.Process() },
-		"Pools":              func(nodes *redsynctest.Nodes) { nodes.Pools() },
-		"Clients":            func(nodes *redsynctest.Nodes) { nodes.Clients() },
+	for call, test := range map[string]func(nodes kit){
+		"Node(0).Up":         func(nodes kit) { nodes.Node(0).Up() },
+		`RequireFree("x")`:   func(nodes kit) { nodes.RequireFree("x") },
+		"RequireNothingLeft": kit.RequireNothingLeft,
+		"Process":            func(nodes kit) { nodes.Process() },
+		"Pools":              func(nodes kit) { nodes.Pools() },
+		"Clients":            func(nodes kit) { nodes.Clients() },
 	} {
 		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 2)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -32,6 +33,8 @@ const (
 	realTime form = "real time"
 	servers  form = "servers"
 )
+
+type kit = *redsynctest.Nodes
 
 // A scene is a test on five nodes, in one form.
 type scene struct {
@@ -69,6 +72,14 @@ func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
 func (s *scene) locked(options ...redsync.Option) *redsync.Mutex {
 	s.Helper()
 	return locked(s, s.rs.NewMutex(name, options...))
+}
+
+// settled returns a Mutex that is locked on all nodes, for a minute.
+func (s *scene) settled() *redsync.Mutex {
+	s.Helper()
+	mutex := s.locked(redsync.WithExpiry(time.Minute))
+	s.Settle(name)
+	return mutex
 }
 
 func unlock(tb testing.TB, m *redsync.Mutex) {

@@ -52,8 +52,7 @@ func TestNodeDownIsOutvotedAndComesBackWithItsKeys(t *testing.T) {
 		s.Node(0).Down()
 		s.Node(0).Down()
 		s.Node(1).Down()
-		s.locked(redsync.WithExpiry(time.Minute))
-		s.Settle(name)
+		s.settled()
 		s.RequireHeld(name)
 
 		s.Node(2).Down()
@@ -70,8 +69,7 @@ func TestNodeDownIsOutvotedAndComesBackWithItsKeys(t *testing.T) {
 
 func TestNodeFreezeAndThaw(t *testing.T) {
 	inEachForm(t, func(s *scene) {
-		mutex := s.locked(redsync.WithExpiry(time.Minute))
-		s.Settle(name)
+		mutex := s.settled()
 		for i := range 3 {
 			s.Node(i).Freeze()
 			s.Node(i).Freeze()
@@ -89,8 +87,7 @@ func TestNodeFreezeAndThaw(t *testing.T) {
 
 func TestNodeRestart(t *testing.T) {
 	inEachForm(t, func(s *scene) {
-		s.locked(redsync.WithExpiry(time.Minute))
-		s.Settle(name)
+		s.settled()
 		for i := range 5 {
 			s.Node(i).Restart(false)
 		}
@@ -209,8 +206,7 @@ func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 func TestStealAndExpireEndAHoldUnnoticed(t *testing.T) {
 	inEachForm(t, func(s *scene) {
 		for method, take := range map[string]func(string){"Steal": s.Steal, "Expire": s.Expire} {
-			mutex := s.locked(redsync.WithExpiry(time.Minute))
-			s.Settle(name)
+			mutex := s.settled()
 			until := mutex.Until()
 			take(name)
 			assert.Equal(s, until, mutex.Until(), method)
@@ -380,9 +376,9 @@ func TestAwaitFollowsALock(t *testing.T) {
 }
 
 func TestAwaitEndsAfterTenSeconds(t *testing.T) {
-	for want, wait := range map[string]func(nodes *redsynctest.Nodes){
-		`lock "orders:17" is not held`: func(nodes *redsynctest.Nodes) { nodes.AwaitHeld(name) },
-		`lock "orders:17" is not free`: func(nodes *redsynctest.Nodes) {
+	for want, wait := range map[string]func(nodes kit){
+		`lock "orders:17" is not held`: func(nodes kit) { nodes.AwaitHeld(name) },
+		`lock "orders:17" is not free`: func(nodes kit) {
 			nodes.HoldBySomebody(name)
 			nodes.AwaitFree(name)
 		},
@@ -417,12 +413,12 @@ func TestClientsAreForPoolsOfTheUsersOwn(t *testing.T) {
 // a process could not release while it was cut off. They must not fail the test. An event of a lock on several names has one
 // name, which joins them all: the kit finds each of the keys in it, and no other key.
 func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
-	detaches := func(_ *redsynctest.Nodes, mutex *redsync.Mutex) {
+	detaches := func(_ kit, mutex *redsync.Mutex) {
 		_, err := mutex.Detach(context.Background())
 		require.NoError(t, err)
 	}
-	cutOff := func(nodes *redsynctest.Nodes, _ *redsync.Mutex) { nodes.CutOff(nodes.Redsync()) }
-	unlocks := func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+	cutOff := func(nodes kit, _ *redsync.Mutex) { nodes.CutOff(nodes.Redsync()) }
+	unlocks := func(nodes kit, mutex *redsync.Mutex) {
 		cutOff(nodes, mutex)
 		_, err := mutex.Unlock()
 		require.Error(t, err)
@@ -430,10 +426,10 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 	one := []string{name}
 	for what, c := range map[string]struct {
 		names []string
-		lose  func(nodes *redsynctest.Nodes, mutex *redsync.Mutex)
+		lose  func(nodes kit, mutex *redsync.Mutex)
 		left  string // what the kit says is left
 	}{
-		"proved by Valid": {one, func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+		"proved by Valid": {one, func(nodes kit, mutex *redsync.Mutex) {
 			nodes.Node(0).Restart(true)
 			nodes.Node(1).Restart(true)
 			nodes.HoldBySomebody("other")
@@ -441,23 +437,23 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 			_, _ = mutex.Valid()
 		}, ""},
 		"detached": {one, detaches, ""},
-		"at Until, with a lock delay": {one, func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+		"at Until, with a lock delay": {one, func(nodes kit, mutex *redsync.Mutex) {
 			cutOff(nodes, mutex)
 			<-mutex.Lost()
 		}, ""},
 		"cut off":              {one, cutOff, ""},
 		"cut off, and unlocks": {one, unlocks, ""},
-		"cut off, and is back": {one, func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+		"cut off, and is back": {one, func(nodes kit, mutex *redsync.Mutex) {
 			unlocks(nodes, mutex)
 			nodes.Reconnect(nodes.Redsync())
 		}, ""},
 		"several names, detached": {[]string{"a", "b, c", "d"}, detaches, ""},
-		"several names, one is lost": {[]string{"a", "b, c", "d"}, func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+		"several names, one is lost": {[]string{"a", "b, c", "d"}, func(nodes kit, mutex *redsync.Mutex) {
 			nodes.Expire("b, c")
 			_, err := mutex.Valid()
 			require.ErrorIs(t, err, redsync.ErrLockLost)
 		}, ""},
-		"a key of no such lock": {[]string{"a", "b, c"}, func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
+		"a key of no such lock": {[]string{"a", "b, c"}, func(nodes kit, mutex *redsync.Mutex) {
 			require.NoError(t, nodes.Clients()[0].Set(context.Background(), "other", "left", time.Minute).Err())
 			detaches(nodes, mutex)
 		}, `"other" is left`},
