@@ -53,11 +53,7 @@ func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, s
 func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
 	cluster := cast{}.client()
 	defer func() { _ = cluster.Close() }()
-	known := redis.NewClient(&redis.Options{
-		Addr:                     firstOfCast,
-		MaintNotificationsConfig: noNotifications,
-	})
-	defer func() { _ = known.Close() }()
+	known := unused(t, &redis.Options{Addr: firstOfCast, MaintNotificationsConfig: noNotifications})
 	p := newRoutedPool(config{}, cluster)
 	for name, ask := range map[string]func(){
 		"the default dialer":               func() { dialerOfClient() },

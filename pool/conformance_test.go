@@ -27,9 +27,11 @@ type kind struct {
 // other is not a *redis.Client, although it behaves like one.
 type other struct{ redis.UniversalClient }
 
+func plain(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }
+
 // The first kinds differ most.
 var kinds = []kind{
-	{"client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, nil},
+	{"client", plain, nil},
 	{"cluster", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -38,7 +40,7 @@ var kinds = []kind{
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
 	}, nil},
-	{"via client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, []pool.Option{pool.ViaClient()}},
+	{"via client", plain, []pool.Option{pool.ViaClient()}},
 	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{

@@ -151,13 +151,13 @@ func TestNodeDelayMovesAnswersThatAreUnderWay(t *testing.T) {
 			s.Node(i).Delay(time.Hour)
 		}
 		start := time.Now()
-		locked := make(chan error, 1)
-		go func() { locked <- s.rs.NewMutex(name).TryLock() }()
+		got := make(chan error, 1)
+		go func() { got <- s.rs.NewMutex(name).TryLock() }()
 		time.Sleep(10 * time.Millisecond)
 		for i := range 5 {
 			s.Node(i).Delay(0)
 		}
-		require.NoError(s, <-locked)
+		require.NoError(s, <-got)
 		if s.form == bubble {
 			assert.Equal(s, 10*time.Millisecond, time.Since(start))
 		}
@@ -169,12 +169,12 @@ func TestNodeDownLosesAnswersThatAreLate(t *testing.T) {
 		nodes := redsynctest.Start(t, 1)
 		warm(t, nodes.Redsync())
 		nodes.Node(0).Delay(time.Hour)
-		locked := make(chan error, 1)
-		go func() { locked <- nodes.Redsync().NewMutex(name).TryLock() }()
+		got := make(chan error, 1)
+		go func() { got <- nodes.Redsync().NewMutex(name).TryLock() }()
 		time.Sleep(10 * time.Millisecond)
 		nodes.Node(0).Down()
 		start := time.Now()
-		require.Error(t, <-locked)
+		require.Error(t, <-got)
 		assert.Zero(t, time.Since(start), "the call does not wait, because the connection breaks")
 	})
 }
@@ -234,10 +234,10 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 		mutex := s.rs.NewMutex(name, redsync.WithTries(0))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(s, mutex.TryLock(), &taken)
-		locked := make(chan error, 1)
-		go func() { locked <- mutex.Lock() }()
+		got := make(chan error, 1)
+		go func() { got <- mutex.Lock() }()
 		s.Expire(name)
-		require.NoError(s, <-locked)
+		require.NoError(s, <-got)
 	})
 }
 
@@ -306,26 +306,18 @@ func TestNodesServeManyGoroutines(t *testing.T) {
 }
 
 func TestNewIsEndedByClose(t *testing.T) {
-	for form, run := range map[form]func(t *testing.T, f func(t *testing.T)){
-		bubble:   synctest.Test,
-		realTime: func(t *testing.T, f func(t *testing.T)) { t.Helper(); f(t) },
-		servers:  func(t *testing.T, f func(t *testing.T)) { t.Helper(); onServers(t); f(t) },
-	} {
-		t.Run(string(form), func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				nodes := redsynctest.New(3)
-				mutex := locked(t, nodes.Redsync().NewMutex(name, redsync.WithTimeoutFactor(0.4)))
-				var all sync.WaitGroup
-				for range 5 {
-					all.Go(func() {
-						assert.NoError(t, nodes.Close())
-						assert.ErrorIs(t, mutex.Err(), redsync.ErrClosed)
-					})
-				}
-				all.Wait()
+	inEachForm(t, func(s *scene) {
+		nodes := redsynctest.New(3)
+		mutex := locked(s, nodes.Redsync().NewMutex(name, redsync.WithTimeoutFactor(0.4)))
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				assert.NoError(s, nodes.Close())
+				assert.ErrorIs(s, mutex.Err(), redsync.ErrClosed)
 			})
-		})
-	}
+		}
+		all.Wait()
+	})
 }
 
 // warm lets rs connect to every node.
