@@ -230,7 +230,7 @@ func publishing(text []byte, size int) peer {
 			case cmd[0] == "subscribe":
 				k.say("%s*3\r\n%s%s%s", usual(cmd), bulk("message"), bulk("channel"), bulk("end"))
 			default:
-				k.say("%s", usual(cmd))
+				k.reply(cmd)
 			}
 		}
 	}

@@ -88,6 +88,9 @@ type scene struct {
 // pool returns a Pool of a new client of the node.
 func (s *scene) pool(options ...Option) Pool { return s.of(s.client(), options...) }
 
+// with returns a Pool of a client with other options.
+func (s *scene) with(change func(*redis.Options)) Pool { return New(s.client(change)) }
+
 // opened counts the connections that have been opened to the node so far.
 func (s *scene) opened() int {
 	return s.TotalConnectionCount() - 1 // without the one that the node opened itself when it started
@@ -247,7 +250,6 @@ func TestWithOutstandingRange(t *testing.T) {
 			for range 32768 {
 				require.NotEqual(s, Answered, in.wait(s).Fate)
 			}
-			require.NoError(s, p.Close())
 		})
 	}
 }
@@ -262,7 +264,7 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 		time.Second: time.Second,
 	} {
 		bubble(t, func(s *scene) {
-			p := New(s.client(func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = user, 10 }))
+			p := s.with(func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = user, 10 })
 			answer(s, p, "ping")
 			s.Freeze()
 			start := time.Now()
@@ -282,19 +284,26 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 	}
 }
 
-func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
-	bubble(t, func(s *scene) {
-		client := s.client()
-		for _, p := range []Pool{New(client), New(struct{ redis.UniversalClient }{client})} {
-			require.ErrorContains(s, p.Send(Request{To: make(replies, 1)}), "needs Args and To")
-			require.ErrorContains(s, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
-			require.NoError(s, p.Close())
+// A request that cannot be sent takes no room.
+func TestSendOfABadRequestIsAnError(t *testing.T) {
+	bothPools(t, func(s *scene) {
+		p, in := s.pool(WithOutstanding(1)), make(replies, 1)
+		require.ErrorContains(s, p.Send(Request{To: in}), "needs Args and To")
+		require.ErrorContains(s, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
+		if _, encodes := p.(*streamPool); encodes {
+			for _, odd := range []any{nil, 1.5, []byte("a"), time.Second, true} {
+				require.ErrorContains(s, p.Send(request(in, "set", "a", odd)), fmt.Sprintf("%T", odd))
+			}
 		}
+		require.Equal(s, "a", answer(s, p, "echo", "a").Value)
+		require.Empty(s, in)
+		require.NoError(s, p.Close())
 	})
 }
 
-func TestFateString(t *testing.T) {
+func TestTexts(t *testing.T) {
 	require.Equal(t, "not sent, answered, unknown", strings.Join([]string{NotSent.String(), Answered.String(), Fate(0).String()}, ", "))
+	require.EqualError(t, &OutstandingError{Limit: 5}, "pool: not sent: 5 replies are outstanding, the limit")
 }
 
 func TestNewLeavesTheUsersClientAlone(t *testing.T) {
@@ -414,7 +423,7 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 	bubble(t, func(s *scene) {
 		var loaded []int
 		fail := fmt.Errorf("no connection today: %w", errors.New("it is Sunday"))
-		p := New(s.client(func(o *redis.Options) {
+		p := s.with(func(o *redis.Options) {
 			o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 				loaded = append(loaded, s.Commands("script"))
 				if len(loaded) == 1 {
@@ -422,7 +431,7 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 				}
 				return cn.Ping(ctx).Err()
 			}
-		}))
+		})
 		err := unsent(s, p)
 		require.ErrorIs(s, err, fail)
 		require.EqualError(s, err, "pool: handshake: no connection today: it is Sunday")
@@ -457,8 +466,4 @@ func TestNewScriptOfMakesTheSourceOnceAndLate(t *testing.T) {
 	}
 	wg.Wait()
 	require.EqualValues(t, 1, made.Load())
-}
-
-func TestOutstandingErrorNamesTheLimit(t *testing.T) {
-	require.EqualError(t, &OutstandingError{Limit: 5}, "pool: not sent: 5 replies are outstanding, the limit")
 }

@@ -46,7 +46,7 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 				s.refuses("hello", 1000, c.answer)
 			}
 			s.refuses(c.refuses, 1000, c.answer)
-			p := New(s.client(c.change))
+			p := s.with(c.change)
 			for range 10 {
 				require.False(s, IsDenied(unsent(s, p)), "the node refused another command, not this one")
 				time.Sleep(redialPause)
@@ -82,7 +82,7 @@ func TestGreetingWithAReplyTooMany(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
 			for cmd := range k.all {
-				k.say("%s", usual(cmd))
+				k.reply(cmd)
 				if n == 1 && cmd[0] == "info" {
 					k.say("+OK\r\n")
 				}
@@ -158,7 +158,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			s.RequireUserAuth("app", "1")
 			vault := &tokens{eager: eager}
 			vault.renew("app", "1")
-			p := New(s.client(vault.in))
+			p := s.with(vault.in)
 			e := subscribed(s, p)
 			first := answer(s, p, "get", "key").Conn
 			require.EqualValues(s, 2, vault.followers.Load())
@@ -191,7 +191,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 func TestCredentialsThatCannotBeHad(t *testing.T) {
 	bubble(t, func(s *scene) {
 		vault := &tokens{}
-		p := New(s.client(vault.in))
+		p := s.with(vault.in)
 		require.ErrorContains(s, unsent(s, p), "no credentials")
 		synctest.Wait()
 		require.Zero(s, vault.followers.Load())
@@ -201,7 +201,7 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		answer(s, p, "get", "key")
 
 		vault.err = errors.New("the vault is closed")
-		require.ErrorIs(s, unsent(s, New(s.client(vault.in))), vault.err)
+		require.ErrorIs(s, unsent(s, s.with(vault.in)), vault.err)
 	})
 }
 
@@ -212,13 +212,13 @@ func TestCredentialsAreAskedForAfterTheDial(t *testing.T) {
 		var done []string
 		vault := &tokens{asked: func(auth.CredentialsListener) { done = append(done, "asked") }}
 		vault.renew("default", "")
-		p := New(s.client(func(o *redis.Options) {
+		p := s.with(func(o *redis.Options) {
 			vault.in(o)
 			dialing(nil, func(c net.Conn) net.Conn {
 				done = append(done, "reached")
 				return c
 			})(o)
-		}))
+		})
 		s.Kill()
 		require.Error(s, ask(s, p, "ping").Err)
 		require.Empty(s, done)
@@ -248,7 +248,7 @@ func TestCredentialsThatNeverSettle(t *testing.T) {
 				}
 			}()
 		}
-		p := New(s.client(vault.in))
+		p := s.with(vault.in)
 		for range 20 {
 			answer(s, p, "get", "key")
 			time.Sleep(500 * time.Millisecond)
@@ -265,7 +265,7 @@ func TestCredentialsThatComeTooLate(t *testing.T) {
 		slow := time.Hour
 		vault := &tokens{asked: func(auth.CredentialsListener) { time.Sleep(slow) }}
 		vault.renew("default", "")
-		p := New(s.client(vault.in))
+		p := s.with(vault.in)
 		require.ErrorContains(s, unsent(s, p), "the provider has not answered")
 		require.Zero(s, vault.followers.Load())
 		settle(time.Hour)
@@ -273,7 +273,6 @@ func TestCredentialsThatComeTooLate(t *testing.T) {
 		slow = 0
 		answer(s, p, "get", "key")
 		require.EqualValues(s, 1, vault.followers.Load())
-		require.NoError(s, p.Close())
 	})
 }
 
@@ -312,7 +311,7 @@ func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
 		"a provider that panics": {gives(oops, nothing), "pool: handshake: "},
 	} {
 		named(t, name, func(s *scene) {
-			p := New(s.client(c.change))
+			p := s.with(c.change)
 			for i := range 3 {
 				r := ask(s, p, "get", "key") // fails the test if there is no reply
 				if r.Err != nil {
@@ -428,7 +427,7 @@ func FuzzNonsense(f *testing.F) {
 						k.utter(begin, more)
 						return
 					}
-					k.say("%s", usual(cmd))
+					k.reply(cmd)
 				}
 			}).pool(func(o *redis.Options) { o.DB, o.ClientName = 1, "app" })
 			defer p.Close()

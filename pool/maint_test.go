@@ -93,7 +93,7 @@ func (s *service) serve(addr string, k *talk) {
 		case "ping":
 			k.say("+PONG\r\n")
 		default:
-			k.say("%s", usual(cmd))
+			k.reply(cmd)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		require.Equal(t, readTimeout/2, time.Since(start), "nobody waits for the new connection, so the old one has its time")
 		require.Equal(t, newEndpoint, where(t, p))
 
-		s.open[1].say("+OK\r\n") // ends it
+		s.open[1].say("+OK\r\n") // an unsolicited reply ends it, and is no answer to the next request
 		synctest.Wait()
 		require.Equal(t, endpoint, where(t, p))
 		send(t, p, in, "late")

@@ -85,7 +85,7 @@ func TestReroute(t *testing.T) {
 					case "subscribe":
 						k.say("%s*3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$1\r\n%s\r\n", usual(cmd), name)
 					default:
-						k.say("%s", usual(cmd))
+						k.reply(cmd)
 					}
 				}
 			}

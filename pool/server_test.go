@@ -152,7 +152,7 @@ func (l learning) Write(b []byte) (int, error) {
 func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
 	bubble(t, func(s *scene) {
 		before := len(knownScripts())
-		known(s, New(s.client(dialing(nil, func(conn net.Conn) net.Conn { return learning{conn} }))))
+		known(s, s.with(dialing(nil, func(conn net.Conn) net.Conn { return learning{conn} })))
 		require.Len(s, knownScripts(), before+1, "on one connection")
 	})
 }
@@ -299,7 +299,7 @@ func TestServerMayHaveStartedAfterTheRequest(t *testing.T) {
 	bubble(t, func(s *scene) {
 		time.Sleep(time.Hour)
 		dialed := make(chan struct{})
-		in, start := sent(s, New(s.client(dialing(func() { <-dialed }, nil))), "ping"), time.Now()
+		in, start := sent(s, s.with(dialing(func() { <-dialed }, nil)), "ping"), time.Now()
 		time.Sleep(3 * time.Second)
 		s.Kill()
 		s.Restart(true)

@@ -126,10 +126,10 @@ func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
 		bubble(t, func(s *scene) {
 			var dials, open atomic.Int64
-			p := New(s.client(dialing(func() {
+			p := s.with(dialing(func() {
 				dials.Add(1)
 				assert.LessOrEqual(s, open.Load(), int64(1))
-			}, func(c net.Conn) net.Conn { return counted(c, &open) })))
+			}, func(c net.Conn) net.Conn { return counted(c, &open) }))
 			in := newLedger(s)
 			in.sendWithin(p, within, 1)
 			synctest.Wait()
@@ -152,7 +152,7 @@ func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 func TestSilent(t *testing.T) {
 	bubble(t, func(s *scene) {
 		hang := make(chan struct{})
-		p := New(s.client(dialing(func() { <-hang }, nil))).(*streamPool)
+		p := s.with(dialing(func() { <-hang }, nil)).(*streamPool)
 		in := newLedger(s)
 		require.Zero(s, p.Silent(), "nothing was sent")
 		in.sendWithin(p, 0, 1)
@@ -175,7 +175,6 @@ func TestSilent(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		require.Zero(s, p.Silent(), "the connection was lost, and nothing is owed")
-		require.NoError(s, p.Close())
 	})
 }
 
@@ -191,7 +190,7 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 				if cmd[0] != "script" {
 					time.Sleep(trip)
 				}
-				k.say("%s", usual(cmd))
+				k.reply(cmd)
 			}
 		}).pool()
 		first, in := answer(t, p, "echo", "0").Conn, newLedger(t)
@@ -336,7 +335,7 @@ func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
 						k.drain()
 						return
 					}
-					k.say("%s", usual(cmd))
+					k.reply(cmd)
 				}
 			}).pool(func(o *redis.Options) {
 				o.ReadTimeout = maxReadTimeout

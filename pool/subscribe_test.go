@@ -184,9 +184,9 @@ func TestSubscribeBacksOffFromShortConnections(t *testing.T) {
 // with TLS.
 func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
 	bubble(t, func(s *scene) {
-		e := listening(s, New(s.client(func(o *redis.Options) {
+		e := listening(s, s.with(func(o *redis.Options) {
 			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return s.Dial(s.Context(), "", "") }
-		})))
+		}))
 		for i := range 10 {
 			e.Hears("subscribed")
 			synctest.Wait()
@@ -277,18 +277,18 @@ func TestSubscribeOpeningIsBounded(t *testing.T) {
 	}
 	named(t, "the greeting", func(s *scene) {
 		s.Freeze()
-		attempts(s, New(s.client(func(o *redis.Options) { o.ReadTimeout = -1 })))
+		attempts(s, s.with(func(o *redis.Options) { o.ReadTimeout = -1 }))
 	})
 	named(t, "the dial", func(s *scene) {
 		hanging := 5
-		attempts(s, New(s.client(func(o *redis.Options) {
+		attempts(s, s.with(func(o *redis.Options) {
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if hanging--; hanging >= 0 {
 					return hangs(ctx, network, addr)
 				}
 				return s.Dial(ctx, network, addr)
 			}
-		})))
+		}))
 	})
 	t.Run("SUBSCRIBE", func(t *testing.T) {
 		ofBoth(t, func(s *scene, p Pool) {
@@ -432,7 +432,7 @@ func TestSubscriptionCloseWhileOpening(t *testing.T) {
 		"dial hangs":             func(_ *scene, o *redis.Options) { o.Dialer = hangs },
 	} {
 		named(t, name, func(s *scene) {
-			p, e := New(s.client(func(o *redis.Options) { prepare(s, o) })), NewEar(s)
+			p, e := s.with(func(o *redis.Options) { prepare(s, o) }), NewEar(s)
 			sub, start := listenTo(s, p, e), time.Now()
 			time.Sleep(20 * time.Millisecond)
 			sub.Close()
