@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
-
-	"github.com/stretchr/testify/require"
 )
 
 func TestMain(m *testing.M) {
