@@ -112,7 +112,6 @@ func FuzzVotes(f *testing.F) {
 }
 
 func checkVote(t *testing.T, n *quorum.Node, v claim.Vote) {
-	t.Helper()
 	err := explain(n, v)
 	require.Equal(t, v.Choice == claim.Granted, err == nil)
 	if v.Choice == claim.Failed {

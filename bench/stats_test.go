@@ -77,9 +77,9 @@ func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {
 	f := w.figures(wakeReady{Trip: 500, Counts: true})
 	require.InDelta(t, 1, f["locks"], 0)
 	require.InDelta(t, 1, f["call_p50"], 1e-9)
-	require.InDelta(t, -1, f["return_p99"], 1e-9, "the waiter had the lock before Unlock returned")
+	require.InDelta(t, -1, f["return_p99"], 1e-9) // the waiter had the lock before Unlock returned
 	require.InDelta(t, 2, f["call_p99_trips"], 1e-9)
 	require.InDelta(t, 3, f["futile"], 0)
 	require.InDelta(t, 1, f["futile_after"], 0)
-	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile", "the waiting process did not count futile attempts")
+	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile") // the waiting process did not count futile attempts
 }

@@ -43,7 +43,6 @@ type sentinelProcess struct {
 var bothLibraries = [...]string{"this library", "redsync v4"}
 
 func newSentinelProcess(t *testing.T, sets []realredis.SentinelSet) *sentinelProcess {
-	t.Helper()
 	p := &sentinelProcess{sets: sets}
 	for _, set := range sets {
 		p.clients, p.plain = append(p.clients, set.Client(t)), append(p.plain, set.Client(t))
@@ -135,7 +134,6 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 
 // hold locks a name with each library of the first process, and waits until the replica has these locks.
 func (r *failoverTrial) hold(t *testing.T, fault string) {
-	t.Helper()
 	for l, library := range r.first.libraries {
 		name := r.name("held", fault, l)
 		r.holds[l] = library.NewMutex(name, safety.Options{Expiry: failoverExpiry})
@@ -155,7 +153,6 @@ func (r *failoverTrial) name(what, fault string, l int) string {
 // crowd calls lock while a name is taken on two of five nodes, as a client leaves it that has crashed. So the lock stands on
 // a bare quorum, to which the node that fails over belongs. With one node crowd only calls lock.
 func (r *failoverTrial) crowd(t *testing.T, name string, lock func()) {
-	t.Helper()
 	onMinority := func(args ...any) {
 		for i := range len(r.masters) / 2 {
 			_, err := r.masters[(r.node+1+i)%len(r.masters)].Do(args...)
@@ -169,7 +166,6 @@ func (r *failoverTrial) crowd(t *testing.T, name string, lock func()) {
 
 // judge locks names in the first process and then in the second with library l, and extends what the first holds.
 func (r *failoverTrial) judge(ctx context.Context, t *testing.T, l int, fault string) {
-	t.Helper()
 	c := &r.counts[l]
 	for i := 0; c.judged < failoverTries && ctx.Err() == nil; i++ {
 		name := r.name(fmt.Sprint("job", i), fault, l)

@@ -145,7 +145,7 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
 	defer func() { _ = data.Close() }()
-	if err := writeData(ctx, data, "the paused one", g.Token()); err != nil {
+	if err := writeData(ctx, data, "the paused one", g.Token); err != nil {
 		return said{What: saidFailed, Text: err.Error()}
 	}
 	return said{What: saidWrote}
@@ -160,7 +160,7 @@ func writeData(ctx context.Context, data *redis.Client, text string, token uint6
 
 // A child is a process that obeys orders.
 type child struct {
-	t     *testing.T
+	*testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan said // closed when the process has ended
@@ -168,24 +168,23 @@ type child struct {
 
 // startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
-	s.t.Helper()
 	program, err := os.Executable()
-	require.NoError(s.t, err)
+	require.NoError(s, err)
 	o.Library = s.accused.name
 	text, err := json.Marshal(o)
-	require.NoError(s.t, err)
+	require.NoError(s, err)
 	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), envChild+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = realredis.EndWithParent()
-	c := &child{t: s.t, cmd: cmd, lines: make(chan said, 8)}
+	c := &child{T: s.T, cmd: cmd, lines: make(chan said, 8)}
 	c.stdin, err = cmd.StdinPipe()
-	require.NoError(s.t, err)
+	require.NoError(s, err)
 	stdout, err := cmd.StdoutPipe()
-	require.NoError(s.t, err)
-	require.NoError(s.t, cmd.Start())
+	require.NoError(s, err)
+	require.NoError(s, cmd.Start())
 	go c.listen(stdout)
-	s.t.Cleanup(c.kill)
+	s.Cleanup(c.kill)
 	c.next(saidOpen)
 	return c
 }
@@ -203,39 +202,35 @@ func (c *child) listen(out io.Reader) {
 
 // next returns the next message of the child. It fails the test if What of the message is not among what.
 func (c *child) next(what ...string) said {
-	c.t.Helper()
 	select {
 	case s, ok := <-c.lines:
 		if ok && slices.Contains(what, s.What) {
 			return s
 		}
-		c.t.Fatalf("the child said %+v, want %v", s, what)
+		c.Fatalf("the child said %+v, want %v", s, what)
 	case <-time.After(scenePatience):
-		c.t.Fatalf("the child said nothing in time, want %v", what)
+		c.Fatalf("the child said nothing in time, want %v", what)
 	}
 	return said{}
 }
 
 // goOn lets the child take its next step.
 func (c *child) goOn() {
-	c.t.Helper()
 	_, err := io.WriteString(c.stdin, "\n")
-	require.NoError(c.t, err)
+	require.NoError(c, err)
 }
 
 // stop stops the process, and returns when it has stopped. As after a long garbage
 // collection, data that arrives meanwhile waits for the process, and its timers are
 // overdue when it goes on.
 func (c *child) stop() {
-	c.t.Helper()
-	require.NoError(c.t, realredis.Pause(c.cmd.Process))
+	require.NoError(c, realredis.Pause(c.cmd.Process))
 	_, ok := within(scenePatience, c.stopped)
-	require.True(c.t, ok, "the child did not stop")
+	require.True(c, ok)
 }
 
 func (c *child) cont() {
-	c.t.Helper()
-	require.NoError(c.t, realredis.Resume(c.cmd.Process))
+	require.NoError(c, realredis.Resume(c.cmd.Process))
 }
 
 // stopped reports whether all threads of the process have stopped. One thread may still run

@@ -36,7 +36,7 @@ func pausedHolderAsks(s *stage) finding {
 	woke := a.next(saidWoke)
 	switch {
 	case !second.Held():
-		s.t.Fatal("the second holder has lost the lock")
+		s.Fatal("the second holder has lost the lock")
 	case woke.Held:
 		return found(broken, "told that it holds, for %s", woke.Longer.Round(100*time.Microsecond))
 	}
@@ -44,7 +44,7 @@ func pausedHolderAsks(s *stage) finding {
 }
 
 func pausedHolderWrites(s *stage) finding {
-	data := realredis.Start(s.t, 1)[0]
+	data := realredis.Start(s, 1)[0]
 	set := setting{Expiry: paused, Fencing: true}
 	a := s.startChild(orders{Addrs: s.addrs(), Set: set, Data: data.Addr()})
 	b := s.party(s.addrs(), setting{Expiry: long, Fencing: true})
@@ -52,7 +52,7 @@ func pausedHolderWrites(s *stage) finding {
 	a.next(saidLocked)
 	a.stop()
 	second := s.mustNext(b)
-	require.NoError(s.t, writeData(s.t.Context(), data.Client(), "the next one", second.Token()))
+	require.NoError(s, writeData(s.Context(), data.Client(), "the next one", second.Token))
 	a.cont()
 	a.next(saidWoke)
 	a.goOn()
@@ -61,7 +61,7 @@ func pausedHolderWrites(s *stage) finding {
 	case wrote.What == saidWrote:
 		return found(broken, "the late write went through")
 	case !strings.Contains(wrote.Text, "is stale"):
-		s.t.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
+		s.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
 	}
 	return found(kept, "the late write was refused")
 }
@@ -271,7 +271,7 @@ func cancelledLock(s *stage) finding {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	_, err := a.TryLock(ctx, sceneLock)
@@ -279,7 +279,7 @@ func cancelledLock(s *stage) finding {
 	for i := range s.some(3) {
 		s.servers[i].Thaw()
 	}
-	require.Error(s.t, err, "TryLock succeeded without a quorum")
+	require.Error(s, err)
 	f := s.gone()
 	if f.verdict == kept && took > soon {
 		return found(broken, "Lock ended after %s, 0.1 s were given", seconds(took))
@@ -325,9 +325,9 @@ func splitVote(s *stage) finding {
 
 // failover replaces a node by its replica, which does not have the key of the lock.
 func failover(s *stage) finding {
-	replica := realredis.Start(s.t, 1)[0]
+	replica := realredis.Start(s, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
-	realredis.Must(s.t, replica, "replicaof", host, port)
+	realredis.Must(s, replica, "replicaof", host, port)
 	s.until("the replica is in step", func() bool {
 		info, err := replica.Do("info", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
@@ -336,7 +336,7 @@ func failover(s *stage) finding {
 	set := setting{Expiry: long}
 	a, b := s.party(addrs, set), s.party(addrs, set)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
-	realredis.Must(s.t, replica, "replicaof", "no", "one")
+	realredis.Must(s, replica, "replicaof", "no", "one")
 	g := s.lock(a, s.accused.nodes)
 	s.servers[0].Kill()
 	detours[0].lead(replica.Addr())
@@ -368,12 +368,11 @@ func allFlushed(s *stage) finding {
 
 // fill sets a small maxmemory on server i, and adds keys until the server has evicted the key of the lock.
 func (s *stage) fill(i int) {
-	s.t.Helper()
 	s.do(i, "config", "set", "maxmemory-policy", "allkeys-random")
 	s.do(i, "config", "set", "maxmemory", 4<<20) // bytes; an empty server uses about 1 MB
 	text := strings.Repeat("x", 10_000)
 	for n := 0; s.has(i); n++ {
-		require.Less(s.t, n, 20_000, "the server did not evict the key of the lock")
+		require.Less(s, n, 20_000)
 		s.do(i, "set", fmt.Sprint("filler ", n), text)
 	}
 	s.do(i, "config", "set", "maxmemory", 0)
@@ -383,9 +382,9 @@ func extendAfterLoss(s *stage) finding {
 	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, setting{Expiry: long})
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
-	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys are deleted
+	_ = second.Unlock(s.Context()) // an answer may be late, but the keys are deleted
 	s.until("the keys are gone", func() bool { return s.holding() == 0 })
-	err := g.Extend(s.t.Context())
+	err := g.Extend(s.Context())
 	left := s.holding()
 	switch {
 	case err == nil:
@@ -398,7 +397,6 @@ func extendAfterLoss(s *stage) finding {
 
 // taken deletes the keys of the lock, as if the nodes had lost them, and lets b acquire the lock.
 func (s *stage) taken(b party) grip {
-	s.t.Helper()
 	for i := range s.servers {
 		s.do(i, "del", s.accused.key(sceneLock))
 	}
@@ -428,7 +426,7 @@ func unlockOfAnothers(s *stage) finding {
 	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
-	_ = g.Unlock(s.t.Context()) // this scene does not judge what Unlock returns
+	_ = g.Unlock(s.Context()) // this scene does not judge what Unlock returns
 	time.Sleep(persistence / 2)
 	return s.unharmed(second)
 }
@@ -441,13 +439,12 @@ func cutOff(s *stage) finding {
 		if !spoilt || plays == 5 {
 			return f
 		}
-		_ = next.Unlock(s.t.Context()) // else its expiry ends the lock
+		_ = next.Unlock(s.Context()) // else its expiry ends the lock
 	}
 }
 
 // cutOffOnce also returns the next holder, and whether the first one was told late while the machine stalled.
 func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
-	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
@@ -472,7 +469,7 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	late := at.Sub(since)
 	switch {
 	case !got:
-		s.t.Fatal("the waiting process did not get the lock")
+		s.Fatal("the waiting process did not get the lock")
 	case !ok:
 		f = found(broken, "never told")
 	case late > tolerance:
@@ -488,10 +485,9 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 // replaceLast starts a server that replaces the last one. It returns the addresses before and after the replacement.
 // The addresses before it lead to the servers through detours.
 func (s *stage) replaceLast() (detours []*detour, before, after []string) {
-	s.t.Helper()
 	detours, before = s.detours()
 	n := len(before)
-	s.servers = append(s.servers, realredis.Start(s.t, 1)...)
+	s.servers = append(s.servers, realredis.Start(s, 1)...)
 	after = s.addrs()
 	return detours, before, append(after[:n-1:n-1], after[n])
 }
@@ -522,7 +518,7 @@ func nodesReplaced(s *stage) finding {
 	locking.Wait()
 	switch {
 	case errOfA != nil:
-		s.t.Fatalf("process a could not lock: %v", errOfA)
+		s.Fatalf("process a could not lock: %v", errOfA)
 	case err != nil:
 		return found(kept, "one holder")
 	}
@@ -554,7 +550,7 @@ func nodesReplacedJointly(s *stage) finding {
 		if f.verdict != kept {
 			return f
 		}
-		require.NoError(s.t, g.Unlock(s.t.Context()))
+		require.NoError(s, g.Unlock(s.Context()))
 		if f := s.gone(); f.verdict != kept {
 			return f
 		}

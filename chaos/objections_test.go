@@ -87,7 +87,6 @@ var (
 
 // readTable returns the verdicts of the table by objection, in the order of libraries.
 func readTable(t *testing.T) map[string][]verdict {
-	t.Helper()
 	table := make(map[string][]verdict)
 	for _, row := range objectionRow.FindAllString(read(t, documents[0]), -1) {
 		m := objection.FindStringSubmatch(row)
@@ -106,7 +105,6 @@ func readTable(t *testing.T) map[string][]verdict {
 }
 
 func read(t *testing.T, path string) string {
-	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
@@ -138,7 +136,6 @@ func TestObjectionsDocument(t *testing.T) {
 }
 
 func testsOfTheRepository(t *testing.T) map[string]bool {
-	t.Helper()
 	tests, function := make(map[string]bool), regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,9 +19,7 @@ func contractPlan(seed uint64) []fault {
 }
 
 func TestNightlyPlaysEachScene(t *testing.T) {
-	nightly, err := os.ReadFile("../.ci/nightly")
-	require.NoError(t, err)
-	played := regexp.MustCompile(`(?m)^scenes=\((.*)\)$`).FindSubmatch(nightly)
+	played := regexp.MustCompile(`(?m)^scenes=\((.*)\)$`).FindStringSubmatch(read(t, "../.ci/nightly"))
 	require.NotNil(t, played)
 	var all []string
 	for _, s := range scenes {
@@ -30,7 +27,7 @@ func TestNightlyPlaysEachScene(t *testing.T) {
 			all = append(all, s.name)
 		}
 	}
-	assert.Equal(t, all, strings.Fields(string(played[1])))
+	assert.Equal(t, all, strings.Fields(played[1]))
 }
 
 func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {

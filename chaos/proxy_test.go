@@ -20,12 +20,11 @@ import (
 // An end is one end of a connection through a link.
 type end struct {
 	net.Conn
-	t *testing.T
+	*testing.T
 }
 
 // wired returns both ends of a connection through a link. dial opens another connection, within 50 ms.
 func wired(t *testing.T) (l *link, client, node end, again func() error) {
-	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -52,37 +51,33 @@ func wired(t *testing.T) (l *link, client, node end, again func() error) {
 }
 
 func (e end) send(text string) {
-	e.t.Helper()
 	_, err := io.WriteString(e, text)
-	require.NoError(e.t, err)
+	require.NoError(e, err)
 }
 
 // gets requires that e receives text next. It waits for long, because the machine may be busy.
 func (e end) gets(text string) {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(10*time.Second)))
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(e, got)
-	require.NoError(e.t, err)
-	assert.Equal(e.t, text, string(got))
+	require.NoError(e, err)
+	assert.Equal(e, text, string(got))
 }
 
 // getsNothing requires that e receives nothing for a moment.
 func (e end) getsNothing() {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(50*ms)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(50*ms)))
 	_, err := e.Read(make([]byte, 1))
-	require.ErrorIs(e.t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(e, err, os.ErrDeadlineExceeded)
 }
 
 // hasEnded requires that e receives nothing more and ends.
 func (e end) hasEnded() {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(10*time.Second)))
 	n, err := e.Read(make([]byte, 1))
-	assert.Zero(e.t, n)
-	require.Error(e.t, err)
-	require.NotErrorIs(e.t, err, os.ErrDeadlineExceeded)
+	assert.Zero(e, n)
+	require.Error(e, err)
+	require.NotErrorIs(e, err, os.ErrDeadlineExceeded)
 }
 
 func TestLink(t *testing.T) {

@@ -31,15 +31,10 @@ func TestMain(m *testing.M) {
 var pairs = []struct{ older, newer uint64 }{
 	{1, 2},
 	{9, 10},
-	{99, 100},
-	{2, 10},
-	{1<<53 - 1, 1 << 53},
 	{1 << 53, 1<<53 + 1},
 	{1_763_000_000_000_000, 1_763_000_000_000_001},
-	{math.MaxInt64 - 1, math.MaxInt64},
 	{math.MaxInt64, math.MaxInt64 + 1},
 	{9_999_999_999_999_999_999, 10_000_000_000_000_000_000},
-	{10_000_000_000_000_000_000, math.MaxUint64},
 	{math.MaxUint64 - 1, math.MaxUint64},
 	{1, math.MaxUint64},
 }
@@ -63,9 +58,6 @@ func TestStaleErrorNamesBothTokens(t *testing.T) {
 }
 
 func requireStale(t require.TestingT, err error, token, newest uint64) {
-	if h, ok := t.(interface{ Helper() }); ok {
-		h.Helper()
-	}
 	require.ErrorIs(t, err, fencing.ErrStale)
 	var stale *fencing.StaleError
 	require.ErrorAs(t, err, &stale)
@@ -146,8 +138,7 @@ func TestNilContextIsBackground(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Delete(nil, "key", 3, 0))
 	})
-	db := openDB(t, &table{rows: map[string]string{}})
-	guard := fencing.NewSQLite(db)
+	guard := fencing.NewSQLite(openDB(t, &table{rows: map[string]string{}}))
 	require.NoError(t, guard.Create(nil))
 	require.NoError(t, guard.Do(nil, "name", 1, func(tx *sql.Tx) error { return guard.Check(nil, tx, "name", 2) }))
 	require.NoError(t, guard.Read(nil, "name", 3, nothing))
@@ -201,7 +192,6 @@ func (h *history) note(err error, admitted func()) {
 // write with a newer token than its own. No write may have a token between the token that the read found
 // and the read's own.
 func (h *history) check(t *testing.T) {
-	t.Helper()
 	require.Empty(t, h.errs)
 	require.NotEmpty(t, h.writes)
 	require.NotEmpty(t, h.reads)

@@ -19,7 +19,6 @@ import (
 
 // leads checks whether an Elector leads.
 func (k *kit) leads(e *redsyncgocron.Elector, want bool) {
-	k.Helper()
 	synctest.Wait()
 	err := e.IsLeader(k.Context())
 	if want {
@@ -50,7 +49,7 @@ func TestElectorOneProcessRunsTheJob(t *testing.T) {
 		others := []map[int]int{runs[1].counts(), runs[2].counts()}
 		assert.ElementsMatch(k, []map[int]int{{1: 3}, {}}, others)
 		for _, e := range electors {
-			require.NoError(k, e.Shutdown(k.Context()), "also a second time")
+			require.NoError(k, e.Shutdown(k.Context())) // also a second time
 		}
 		k.nodes.RequireFree("jobs")
 		k.reported()
@@ -86,7 +85,7 @@ func TestElectorLeadsUntilUntil(t *testing.T) {
 		k.nodes.Reconnect(cut)
 		time.Sleep(10 * time.Second)
 		k.leads(first, false)
-		require.NotErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNoQuorum, "others have the lock")
+		require.NotErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNoQuorum) // others have the lock
 		require.NoError(k, second.Shutdown(k.Context()))
 		k.leads(first, true)
 		require.NoError(k, first.Shutdown(k.Context()))
@@ -107,7 +106,7 @@ func TestElectorResignsWithItsContext(t *testing.T) {
 		k.nodes.RequireFree("cron:jobs")
 		done, stop := context.WithCancel(k.Context())
 		stop()
-		require.NoError(k, e.Shutdown(done), "it has ended already")
+		require.NoError(k, e.Shutdown(done)) // it has ended already
 		k.reported()
 	})
 }
@@ -231,7 +230,6 @@ func TestElectorReportsAResignationThatIsNotConfirmed(t *testing.T) {
 
 // denying returns five nodes that deny the lock, and a Redsync on them.
 func denying(t *testing.T) (embedded.Nodes, *redsync.Redsync) {
-	t.Helper()
 	nodes := embedded.Start(5)
 	var pools []pool.Pool
 	for _, n := range nodes {

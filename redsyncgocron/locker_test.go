@@ -86,7 +86,6 @@ func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
 
 // jittery returns a process whose messages take a random time of less than most, each way.
 func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duration) *redsync.Redsync {
-	t.Helper()
 	var mu sync.Mutex
 	var pools []pool.Pool
 	for _, n := range nodes {
@@ -224,7 +223,7 @@ func TestLockerJobThatIsLongerThanItsInterval(t *testing.T) {
 				}
 				time.Sleep(40*every + every/4)
 				assert.Equal(k, int32(1), most.Load())
-				assert.Equal(k, int32(10), runs.Load(), "every fourth tick")
+				assert.Equal(k, int32(10), runs.Load()) // every fourth tick
 				k.reported()
 			})
 		})
@@ -259,7 +258,7 @@ func TestLockerReportsALossOnce(t *testing.T) {
 		var all ticks
 		k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.nodes.Process())))
 		time.Sleep(2 * every)
-		assert.False(k, done.Load(), "the first job goes on")
+		assert.False(k, done.Load()) // the first job goes on
 		assert.Equal(k, map[int]int{1: 2}, all.counts())
 		k.nodes.Reconnect(cut)
 		time.Sleep(2 * every)

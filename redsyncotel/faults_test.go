@@ -104,8 +104,8 @@ var faults = map[string]func(k kit) ends{
 		done := k.begins(writer, context.Background())
 		k.unlock(readers[0])
 		_, err := readers[1].Detach(k.Context())
-		require.Error(k, err, "others share it")
-		require.NoError(k, <-done, "once the others have run out")
+		require.Error(k, err)      // others share it
+		require.NoError(k, <-done) // once the others have run out
 		k.unlock(writer)
 		return ends{released: 2, lost: 2, why: "expired"}
 	},
@@ -191,7 +191,6 @@ type panicking struct{}
 func (panicking) ObserveAcquired(context.Context, observe.Acquired) { panic("the user's") }
 
 func (k kit) unlock(m *redsync.Mutex) {
-	k.Helper()
 	_, err := m.Unlock()
 	require.NoError(k, err)
 }
@@ -223,7 +222,7 @@ func TestHeldAndWaitingAreZeroAfterEveryFault(t *testing.T) {
 				assert.Equal(t, want.lost, total(found["redsync.lost"], "error.type", why), "%v", found["redsync.lost"])
 				assert.Equal(t, want.lost, total(found["redsync.lost"]))
 				assert.Equal(t, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired"),
-					total(hold), "each lock that was acquired ends once")
+					total(hold)) // each lock that was acquired ends once
 			})
 		})
 	}

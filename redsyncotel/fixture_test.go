@@ -36,7 +36,6 @@ type kit struct {
 
 // onKit plays a test in a bubble.
 func onKit(t *testing.T, play func(k kit), options ...redsyncotel.Option) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := kit{T: t, reader: sdkmetric.NewManualReader(), exporter: tracetest.NewInMemoryExporter()}
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(k.reader))
@@ -66,7 +65,6 @@ func (k kit) frozen(do func()) {
 
 // held returns a lock that is held.
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
-	k.Helper()
 	m := k.rs.NewMutex("order:17", options...)
 	require.NoError(k, m.Lock())
 	return m
@@ -87,7 +85,6 @@ type series struct {
 
 // collect returns all series by metric.
 func collect(tb testing.TB, reader sdkmetric.Reader) map[string][]series {
-	tb.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(tb, reader.Collect(context.Background(), &all))
 	found := map[string][]series{}
@@ -140,7 +137,6 @@ func (s series) has(pairs []string) bool {
 
 // assertBalanced checks that no lock counts as held, and that no call counts as waiting.
 func assertBalanced(tb testing.TB, reader sdkmetric.Reader) {
-	tb.Helper()
 	found := collect(tb, reader)
 	for _, name := range []string{"redsync.held", "redsync.waiting"} {
 		for _, s := range found[name] {

@@ -38,7 +38,7 @@ func TestNewObserverRefusesNil(t *testing.T) {
 		assert.Nil(t, o)
 	}
 	o, err := redsyncotel.NewObserver()
-	require.NoError(t, err, "the global providers are the default")
+	require.NoError(t, err) // the global providers are the default
 	require.NotPanics(t, func() { redsync.WithObserver(o) })
 }
 
@@ -149,7 +149,6 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 
 // observer returns an Observer with a reader.
 func observer(tb testing.TB, options ...redsyncotel.Option) (*redsyncotel.Observer, *sdkmetric.ManualReader) {
-	tb.Helper()
 	reader := sdkmetric.NewManualReader()
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(0))
 	o, err := redsyncotel.NewObserver(append(options, redsyncotel.WithMeterProvider(meters))...)
@@ -234,7 +233,7 @@ func TestNamesAppearOnlyThroughWithName(t *testing.T) {
 			settles()
 			assertBalanced(k, k.reader)
 			found := collect(k, k.reader)
-			assert.EqualValues(k, 3, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired"), "each is measured")
+			assert.EqualValues(k, 3, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired")) // each is measured
 			var names []string
 			for metric, all := range found {
 				for _, s := range all {
@@ -310,8 +309,8 @@ func TestAnExporterThatBlocksDelaysNoLock(t *testing.T) {
 			assert.Zero(t, time.Since(start))
 			span.End()
 		}
-		assert.EqualValues(t, 1, values.calls.Load(), "it blocks")
-		assert.EqualValues(t, 1, spans.calls.Load(), "it blocks")
+		assert.EqualValues(t, 1, values.calls.Load()) // it blocks
+		assert.EqualValues(t, 1, spans.calls.Load())  // it blocks
 		close(until)
 		require.NoError(t, errors.Join(meters.Shutdown(t.Context()), tracers.Shutdown(t.Context()), nodes.Close()))
 	})

@@ -54,7 +54,6 @@ func firstChild(parent int) (pid int) {
 
 // fullPipe returns the end for writing of a pipe that nobody reads, and that has no room.
 func fullPipe(t *testing.T) *os.File {
-	t.Helper()
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
@@ -73,13 +72,8 @@ func fullPipe(t *testing.T) *os.File {
 // TestStderrFull: while nobody reads stderr, signals reach COMMAND. Once COMMAND has ended, one ends redsync.
 func TestStderrFull(t *testing.T) {
 	servers, n := scene(t)
-	cmd := program(servers, "redsync", "run", "--ttl", "600", "job", "--", probeName, string(n))
-	full := fullPipe(t)
-	cmd.Args = append([]string{"sh", "-c", `exec "$@" 2>&3`, "sh"}, cmd.Args...)
-	cmd.ExtraFiles = []*os.File{full}
-	shell, err := lookUp("sh")
-	require.NoError(t, err)
-	cmd.Path = shell
+	cmd := program(servers, "sh", "-c", `exec "$@" 2>&3`, "sh", "redsync", "run", "--ttl", "600", "job", "--", probeName, string(n))
+	cmd.ExtraFiles = []*os.File{fullPipe(t)}
 	r := launch(t, cmd)
 	pid := n.pid(t)
 	deleteLock(t, servers, "job") // a loss that redsync has to speak of

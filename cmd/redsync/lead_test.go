@@ -21,7 +21,7 @@ func TestLeadEnds(t *testing.T) {
 			t.Parallel()
 			n, next := newNote(t), newNote(t)
 			r := start(t, servers, "lead", "--ttl", "60", "--kill-after", "5", name, "--", probeName, string(n), "child")
-			pids := []int{n.pid(t), n.child().pid(t)}
+			pids := n.pids(t)
 			second := start(t, servers, "lead", name, "--", probeName, string(next))
 			r.signal(s)
 			n.await(t, s.String())

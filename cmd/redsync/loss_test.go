@@ -38,7 +38,7 @@ func TestLoss(t *testing.T) {
 			t.Parallel()
 			n := newNote(t)
 			r := start(t, servers, "run", "--ttl", "12", "--kill-after", "4", name, "--", probeName, string(n), "child")
-			pids := []int{n.pid(t), n.child().pid(t)}
+			pids := n.pids(t)
 			take(name)
 			n.await(t, "terminated")
 			n.child().await(t, "terminated")
@@ -69,7 +69,6 @@ func TestLossOtherEnds(t *testing.T) {
 
 // forced takes a lock from its holder.
 func forced(t *testing.T, servers []*realredis.Server, name string) error {
-	t.Helper()
 	mutex := open(t, servers).NewMutex(name)
 	status, err := mutex.Inspect(t.Context())
 	if err != nil {
@@ -112,7 +111,6 @@ func TestLossNeverTwo(t *testing.T) {
 // neverTwo is a round. A redsync that suddenly gets no processor cannot kill COMMAND in time: it has --kill-after/10 and 1 % of
 // the ttl for that.
 func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string) error {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "lines")
 	has := func(line string) func() bool {
 		return func() bool {
@@ -168,7 +166,7 @@ func TestLossOfNodes(t *testing.T) {
 			for range 5 { // the nodes that come back may not answer in time
 				n := newNote(t)
 				r := n.under(t, servers, "run --ttl 12 job", "child")
-				pids := []int{n.pid(t), n.child().pid(t)}
+				pids := n.pids(t)
 				for _, s := range servers[:3] {
 					s.Freeze()
 					defer s.Thaw()
@@ -211,11 +209,9 @@ func lostWhileStopped(t *testing.T, servers []*realredis.Server) bool {
 	t.Helper()
 	n := newNote(t)
 	r := n.under(t, servers, "run --ttl 60 --kill-after 20 job", "child", "ticks")
-	pids := []int{n.pid(t), n.child().pid(t)}
+	pids := n.pids(t)
 	r.signal(syscall.SIGTSTP)
-	for _, pid := range pids {
-		await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
-	}
+	awaitStopped(t, pids...)
 	deleteLock(t, servers, "job") // nothing has told redsync
 	before, childBefore := len(n.lines()), len(n.child().lines())
 	goneOn := func() bool { return len(n.lines()) != before || len(n.child().lines()) != childBefore }

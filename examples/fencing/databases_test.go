@@ -38,65 +38,51 @@ type database struct {
 
 // onDatabases runs f on an SQLite file and on the servers.
 func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
-	t.Helper()
 	t.Run(kindSQLite, func(t *testing.T) {
-		d := emptySQLite(t)
-		d.create(t)
-		f(t, d)
+		f(t, empty(t, kindSQLite, session{}).create(t))
 	})
 	onServers(t, f)
 }
 
 // onServers runs f on PostgreSQL and MariaDB, each as the driver connects by default and without prepared statements.
 func onServers(t *testing.T, f func(t *testing.T, d *database)) {
-	t.Helper()
 	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
 		for name, s := range map[string]session{kind: {}, kind + ", plain": {plain: true}} {
 			t.Run(name, func(t *testing.T) {
-				d := emptyServer(t, kind, s)
-				d.create(t)
-				f(t, d)
+				f(t, empty(t, kind, s).create(t))
 			})
 		}
 	}
 }
 
-// emptySQLite returns an SQLite file without a table.
-func emptySQLite(t *testing.T) *database {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "test.db")
-	again := func(t *testing.T, _ session) *sql.DB {
-		t.Helper()
-		db, err := openSQLite(file)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		return db
+// empty returns a database of its own for the test, without tables.
+func empty(t *testing.T, kind string, s session) *database {
+	d := &database{kind: kind}
+	if kind == kindSQLite {
+		file := filepath.Join(t.TempDir(), "test.db")
+		d.again = func(t *testing.T, _ session) *sql.DB {
+			db, err := openSQLite(file)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			return db
+		}
+	} else {
+		d.again = newPlace(t, kind).open
 	}
-	db := again(t, session{})
-	return &database{guardOf(kindSQLite, db), db, kindSQLite, again}
+	return d.as(t, s)
 }
 
-// emptyServer returns a place without a table.
-func emptyServer(t *testing.T, kind string, s session) *database {
-	t.Helper()
-	p := newPlace(t, kind)
-	db := p.open(t, s)
-	return &database{guardOf(kind, db), db, kind, p.open}
-}
-
-func guardOf(kind string, db *sql.DB) *fencing.SQL {
-	switch kind {
-	case kindPostgreSQL:
-		return fencing.NewPostgreSQL(db)
-	case kindMySQL:
-		return fencing.NewMySQL(db)
-	}
-	return fencing.NewSQLite(db)
+// as returns the same database in another session.
+func (d *database) as(t *testing.T, s session) *database {
+	db := d.again(t, s)
+	guard := map[string]func(*sql.DB) *fencing.SQL{
+		kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
+	}[d.kind](db)
+	return &database{guard, db, d.kind, d.again}
 }
 
 // create creates the tables.
-func (d *database) create(t *testing.T) {
-	t.Helper()
+func (d *database) create(t *testing.T) *database {
 	for range 2 { // Create must accept a table that exists
 		require.NoError(t, d.Create(t.Context()))
 	}
@@ -105,6 +91,7 @@ func (d *database) create(t *testing.T) {
 		id = "VARBINARY(255)"
 	}
 	d.exec(t, `CREATE TABLE fencing_test (id `+id+` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	return d
 }
 
 // query returns the text of a query with ? for its arguments, as the database has it.
@@ -151,6 +138,11 @@ func (d *database) save(ctx context.Context, id, state string) func(*sql.Tx) err
 	}
 }
 
+// write saves a state with a token.
+func (d *database) write(ctx context.Context, id string, token uint64, state string) error {
+	return d.Do(ctx, id, token, d.save(ctx, id, state))
+}
+
 const selectState = `SELECT state FROM fencing_test WHERE id = ?`
 
 func (d *database) state(t require.TestingT, id string) (state string) {
@@ -187,7 +179,7 @@ func TestSQLFailedWriteChangesNothing(t *testing.T) {
 		require.ErrorIs(t, err, errWrite)
 		assert.Equal(t, "new", d.state(t, id))
 		require.Panics(t, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "no write with a newer token has succeeded")
+		require.NoError(t, d.write(ctx, id, 1, "saved")) // no write with a newer token has succeeded
 		assert.Equal(t, "saved", d.state(t, id))
 	})
 }
@@ -202,7 +194,7 @@ func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
 		})
 		require.ErrorContains(t, err, "fencing: commit: ")
 		assert.Equal(t, "new", d.state(t, id))
-		require.ErrorIs(t, d.Do(ctx, id, 2, d.save(ctx, id, "failed")), context.Canceled)
+		require.ErrorIs(t, d.write(ctx, id, 2, "failed"), context.Canceled)
 	})
 }
 
@@ -238,13 +230,12 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 
 // Processes whose connections have different character sets mean the same name.
 func TestSQLMySQLCharacterSets(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.create(t)
+	d := empty(t, kindMySQL, session{}).create(t)
 	ctx := t.Context()
 	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
 	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
 		for _, plain := range []bool{false, true} {
-			guard := guardOf(kindMySQL, d.again(t, session{charset: charset, plain: plain}))
+			guard := d.as(t, session{charset: charset, plain: plain})
 			requireStale(t, guard.Do(ctx, "ü", 4, nothing), 4, 5)
 			require.NoError(t, guard.Do(ctx, "ü", 5, nothing))
 			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
@@ -259,13 +250,13 @@ func TestSQLMySQLCharacterSets(t *testing.T) {
 func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
+		require.NoError(t, d.write(ctx, id, 1, "old"))
 		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.snapshot()})
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
 		var state string
 		require.NoError(t, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
-		require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
+		require.NoError(t, d.write(ctx, id, 2, "newer"))
 		require.Error(t, d.Check(ctx, tx, id, 1))
 		require.NoError(t, tx.Rollback())
 		assert.Equal(t, "newer", d.state(t, id))
@@ -286,7 +277,6 @@ func TestSQLLikeTheModel(t *testing.T) {
 
 // checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
 func (d *database) checkModel(t *testing.T, calls ...string) {
-	t.Helper()
 	ctx, before := t.Context(), earlierOf(d.kind)
 	rapid.Check(t, func(t *rapid.T) {
 		id := d.newResource(t)

@@ -74,7 +74,6 @@ func shownIn(file string) (statements []shownStatement, err error) {
 
 // shownOnce returns the one statement in a file of that name that has the text part.
 func shownOnce(t *testing.T, file, part string) string {
-	t.Helper()
 	statements, err := shownStatements()
 	require.NoError(t, err)
 	var found []string
@@ -89,7 +88,6 @@ func shownOnce(t *testing.T, file, part string) string {
 
 // columnType returns the type that the documentation gives to a column for tokens.
 func columnType(t *testing.T, kind string) string {
-	t.Helper()
 	source, err := os.ReadFile(root + "fencing/sql.go")
 	require.NoError(t, err)
 	comment := strings.ReplaceAll(string(source), "\n// ", " ")
@@ -103,7 +101,6 @@ func columnType(t *testing.T, kind string) string {
 
 // createOrders creates the tables of the documentation: orders and items. The page fencing adds the column fence.
 func (d *database) createOrders(t *testing.T) {
-	t.Helper()
 	d.exec(t, `CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
 	d.exec(t, `CREATE TABLE items (order_id INTEGER NOT NULL, cents INTEGER NOT NULL)`)
 	add := shownOnce(t, "fencing.md", "ADD COLUMN fence")
@@ -150,7 +147,7 @@ func TestShownStatements(t *testing.T) {
 
 // The page says of the statement with the unique key that it affects no row the second time.
 func TestShownUniqueKey(t *testing.T) {
-	d := emptyServer(t, kindPostgreSQL, session{})
+	d := empty(t, kindPostgreSQL, session{})
 	d.exec(t, shownOnce(t, "when-to-lock.md", "CREATE TABLE invoices"))
 	insert := shownOnce(t, "when-to-lock.md", "INSERT INTO invoices")
 	assert.EqualValues(t, 1, d.exec(t, insert))
@@ -159,7 +156,6 @@ func TestShownUniqueKey(t *testing.T) {
 
 // shownUpdate returns the statement that writes to a row with a column for the token.
 func shownUpdate(t *testing.T) string {
-	t.Helper()
 	update := shownOnce(t, "fencing.md", "fence <= ?")
 	require.Equal(t, update, shownOnce(t, "sql.go", "fence <= ?"))
 	return update

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -22,6 +23,11 @@ func (d *database) load(ctx context.Context, id string, state *string) func(*sql
 	return func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, d.query(selectState), id).Scan(state)
 	}
+}
+
+// look reads with a token, whatever it finds.
+func (d *database) look(ctx context.Context, id string, token uint64) error {
+	return d.Read(ctx, id, token, d.load(ctx, id, new(string)))
 }
 
 // requireRead requires that a read with token finds the state.
@@ -44,17 +50,17 @@ func TestSQLReadersAndWriters(t *testing.T) {
 		for _, p := range pairs {
 			ctx, id := t.Context(), d.newResource(t)
 			d.requireRead(t, id, p.newer, "new")
-			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "late")), p.older, p.newer)
+			requireStale(t, d.write(ctx, id, p.older, "late"), p.older, p.newer)
 			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
 			d.requireRead(t, id, p.newer, "new")
 
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "a holder that has read may write")
-			d.requireRead(t, id, p.newer, "newer") // the writer may read too, as after Downgrade
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
+			require.NoError(t, d.write(ctx, id, p.newer, "newer")) // a holder that has read may write
+			d.requireRead(t, id, p.newer, "newer")                 // the writer may read too, as after Downgrade
+			require.NoError(t, d.write(ctx, id, p.newer, "newer again"))
 			d.requireUnread(t, id, p.older, p.newer)
-			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "paused")), p.older, p.newer)
-			require.ErrorIs(t, d.Do(ctx, id, 0, d.save(ctx, id, "none")), fencing.ErrNoToken)
-			require.ErrorIs(t, d.Read(ctx, id, 0, d.load(ctx, id, new(string))), fencing.ErrNoToken)
+			requireStale(t, d.write(ctx, id, p.older, "paused"), p.older, p.newer)
+			require.ErrorIs(t, d.write(ctx, id, 0, "none"), fencing.ErrNoToken)
+			require.ErrorIs(t, d.look(ctx, id, 0), fencing.ErrNoToken)
 			assert.Equal(t, "newer again", d.state(t, id))
 		}
 	})
@@ -64,9 +70,9 @@ func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
 		require.ErrorIs(t, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
-		requireStale(t, d.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
+		requireStale(t, d.write(ctx, id, 1, "late"), 1, 2)
 		require.Panics(t, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
-		requireStale(t, d.Do(ctx, id, 3, d.save(ctx, id, "late")), 3, 4)
+		requireStale(t, d.write(ctx, id, 3, "late"), 3, 4)
 	})
 }
 
@@ -76,7 +82,7 @@ func TestSQLReadIsOfOneTime(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
 		require.NoError(t, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
+			require.NoError(t, d.write(ctx, id, 2, "newer"))
 			var state string
 			require.NoError(t, d.load(ctx, id, &state)(tx))
 			assert.Equal(t, "new", state)
@@ -89,8 +95,7 @@ func TestSQLReadIsOfOneTime(t *testing.T) {
 
 func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		id := d.newResource(t)
 		var inside, all sync.WaitGroup
 		inside.Add(4)
@@ -112,8 +117,7 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 // A reader that comes while an older holder writes must see all of that write.
 func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		id := d.newResource(t)
 		found, read := "", make(chan error, 1)
 		require.NoError(t, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
@@ -143,8 +147,7 @@ func TestSQLReadDoesNotWrite(t *testing.T) {
 // token newer than its own. No write may have a token between the one that a read finds and its own.
 func TestSQLManyReadersAndWriters(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		id := d.newResource(t)
 		var mu sync.Mutex
 		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
@@ -158,7 +161,7 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 					var err error
 					write := mathrand.IntN(4) == 0
 					if write {
-						err = d.Do(ctx, id, token, d.save(ctx, id, text))
+						err = d.write(ctx, id, token, text)
 					} else {
 						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
 					}

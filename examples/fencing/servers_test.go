@@ -247,7 +247,6 @@ type session struct {
 // serverDSN returns the data source name of a server: that in the environment variable env, or of
 // one that start has started.
 func serverDSN(t *testing.T, env string, start func() (string, error)) string {
-	t.Helper()
 	if dsn := os.Getenv(env); dsn != "" {
 		return dsn
 	}
@@ -269,7 +268,6 @@ type place struct {
 
 // newPlace returns a place on the server of that kind.
 func newPlace(t *testing.T, kind string) place {
-	t.Helper()
 	var p place
 	name := "fencing_" + strings.ToLower(rand.Text())
 	create, drop := "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE"
@@ -298,7 +296,6 @@ func newPlace(t *testing.T, kind string) place {
 
 // open returns new connections to the place. The end of the test closes them.
 func (p place) open(t *testing.T, s session) *sql.DB {
-	t.Helper()
 	var db *sql.DB
 	if p.postgres != nil {
 		db = openPostgreSQL(p.postgres.Copy(), s)
@@ -324,7 +321,6 @@ func openPostgreSQL(c *pgx.ConnConfig, s session) *sql.DB {
 }
 
 func openMySQL(t *testing.T, c *mysql.Config, s session) *sql.DB {
-	t.Helper()
 	c.Logger = &mysql.NopLogger{} // it would write of connections that tests cut
 	if len(s.params) > 0 {
 		c.Params = s.params

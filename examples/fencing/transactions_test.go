@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -51,7 +52,6 @@ func (d *database) doAgain(ctx context.Context, name string, token uint64, write
 
 // awaitWaiting waits until n transactions wait for others in the server.
 func (d *database) awaitWaiting(t *testing.T, n int) {
-	t.Helper()
 	count := map[string]string{
 		kindPostgreSQL: `SELECT 'waiting', count(*) FROM pg_locks WHERE NOT granted`,
 		kindMySQL:      `SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'`,
@@ -66,10 +66,9 @@ func (d *database) awaitWaiting(t *testing.T, n int) {
 // TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
 func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		id := d.newResource(t)
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "0")))
+		require.NoError(t, d.write(ctx, id, 1, "0"))
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
@@ -93,8 +92,7 @@ func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 // deadlock of those that wait. Then they get its error, not ErrStale, and succeed when they repeat the call.
 func TestSQLFirstWriteFails(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		for round := range 5 {
 			name := fmt.Sprint("round ", round)
 			var all sync.WaitGroup
@@ -115,8 +113,7 @@ func TestSQLFirstWriteFails(t *testing.T) {
 
 func TestSQLOtherNamesDoNotWait(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		for range 2 { // the second time the table has the names
 			require.NoError(t, d.Do(ctx, "b", 1, func(*sql.Tx) error {
 				for _, name := range []string{"a", "c", "bb", "B"} {
@@ -153,8 +150,7 @@ var levels = map[string][]struct {
 // verdict, or the database asks to repeat the transaction; then the verdict comes at the second time.
 func TestSQLWaitingWriter(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		for _, l := range levels[d.kind] {
 			for _, waiting := range []uint64{4, 5, 6} {
 				for _, known := range []bool{false, true} {
@@ -183,7 +179,6 @@ func TestSQLWaitingWriter(t *testing.T) {
 
 // whileOneWrites returns the error of f, which waits in the database until a write with token is committed.
 func (d *database) whileOneWrites(t *testing.T, ctx context.Context, name string, token uint64, f func() error) error { //nolint:revive // t first
-	t.Helper()
 	result := make(chan error, 1)
 	require.NoError(t, d.Do(ctx, name, token, func(*sql.Tx) error {
 		go func() { result <- f() }()
@@ -209,14 +204,13 @@ func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name s
 // TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
 func TestSQLDefaultLevel(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		for i, l := range levels[d.kind] {
 			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.level.String())}
 			if d.kind == kindMySQL {
 				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
 			}
-			guard := guardOf(d.kind, d.again(t, session{params: params}))
+			guard := d.as(t, session{params: params})
 			name := fmt.Sprint(i)
 			write := func() error { return guard.Do(ctx, name, 4, nothing) }
 			read := func() error { return guard.Read(ctx, name, 4, nothing) }
@@ -237,18 +231,17 @@ func TestSQLDefaultLevel(t *testing.T) {
 
 // Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
 func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}})
-	d.create(t)
+	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create(t)
 	ctx, id := t.Context(), d.newResource(t)
-	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
-	err := d.whileOneWrites(t, ctx, id, 3, func() error { return d.Do(ctx, id, 2, d.save(ctx, id, "late")) })
+	require.NoError(t, d.write(ctx, id, 1, "old"))
+	err := d.whileOneWrites(t, ctx, id, 3, func() error { return d.write(ctx, id, 2, "late") })
 	requireStale(t, err, 2, 3)
 
 	tx, err := d.db.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	require.NoError(t, d.load(ctx, id, new(string))(tx)) // against the advice: before Check
-	require.NoError(t, d.Do(ctx, id, 4, d.save(ctx, id, "newer")))
+	require.NoError(t, d.write(ctx, id, 4, "newer"))
 	err = d.Check(ctx, tx, id, 3)
 	require.NotErrorIs(t, err, fencing.ErrStale)
 	require.True(t, repeatable(err), "%v", err)
@@ -262,13 +255,13 @@ func TestSQLLockTimeout(t *testing.T) {
 	}
 	onServers(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
-		guard := guardOf(d.kind, d.again(t, session{params: params[d.kind]}))
+		guard := d.as(t, session{params: params[d.kind]})
 		require.NoError(t, d.Do(ctx, id, 2, func(*sql.Tx) error {
 			for _, err := range []error{
-				guard.Do(ctx, id, 1, d.save(ctx, id, "late")),
-				guard.Do(ctx, id, 3, d.save(ctx, id, "newer")),
-				guard.Read(ctx, id, 1, d.load(ctx, id, new(string))),
-				guard.Read(ctx, id, 3, d.load(ctx, id, new(string))),
+				guard.write(ctx, id, 1, "late"),
+				guard.write(ctx, id, 3, "newer"),
+				guard.look(ctx, id, 1),
+				guard.look(ctx, id, 3),
 			} {
 				assert.ErrorContains(t, err, "fencing: raise the token of ")
 				assert.NotErrorIs(t, err, fencing.ErrStale)
@@ -276,22 +269,21 @@ func TestSQLLockTimeout(t *testing.T) {
 			return nil
 		}))
 		assert.Equal(t, "new", d.state(t, id))
-		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
-		require.NoError(t, guard.Read(ctx, id, 3, d.load(ctx, id, new(string))))
+		requireStale(t, guard.write(ctx, id, 1, "late"), 1, 2)
+		require.NoError(t, guard.look(ctx, id, 3))
 	})
 }
 
 // TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
 func TestSQLOneConnection(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		id := d.newResource(t)
 		d.db.SetMaxOpenConns(1)
 		fail := func(*sql.Tx) error { return errWrite }
 		for range 2 {
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "saved")))
-			require.NoError(t, d.Read(ctx, id, 2, d.load(ctx, id, new(string))))
+			require.NoError(t, d.write(ctx, id, 2, "saved"))
+			require.NoError(t, d.look(ctx, id, 2))
 			requireStale(t, d.Do(ctx, id, 1, fail), 1, 2)
 			requireStale(t, d.Read(ctx, id, 1, fail), 1, 2)
 			require.ErrorIs(t, d.Do(ctx, id, 2, fail), errWrite)
@@ -303,8 +295,7 @@ func TestSQLOneConnection(t *testing.T) {
 // Two transactions that check two names in different orders wait for each other. The database ends one of them.
 func TestSQLDeadlock(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rigtest.Bounded(t)
 		var both, all sync.WaitGroup
 		both.Add(2)
 		errs := make([]error, 2)
@@ -329,8 +320,7 @@ func TestSQLDeadlock(t *testing.T) {
 
 // The doc of Do warns of statements that MySQL commits implicitly: what the write has done stays, although it fails.
 func TestSQLMySQLImplicitCommit(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.create(t)
+	d := empty(t, kindMySQL, session{}).create(t)
 	ctx, id := t.Context(), d.newResource(t)
 	for token, create := range []string{``, `CREATE TABLE other (id INTEGER PRIMARY KEY)`} {
 		err := d.Do(ctx, id, uint64(token)+1, func(tx *sql.Tx) error {
@@ -347,8 +337,7 @@ func TestSQLMySQLImplicitCommit(t *testing.T) {
 
 // In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
 func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
-	d := emptyServer(t, kindPostgreSQL, session{})
-	d.create(t)
+	d := empty(t, kindPostgreSQL, session{}).create(t)
 	ctx, id := t.Context(), d.newResource(t)
 	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
 		err := d.save(ctx, id, "failed")(tx)
@@ -357,7 +346,7 @@ func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "fencing: commit: ")
 	assert.Equal(t, "new", d.state(t, id))
-	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")))
+	require.NoError(t, d.write(ctx, id, 1, "saved"))
 }
 
 // A cut is a connection that ends at the COMMIT: before the server has it, or before the answer.
@@ -391,11 +380,11 @@ func TestSQLCommitWithoutAnswer(t *testing.T) {
 				return &cut{conn, before}, err
 			}
 			ctx, id := t.Context(), d.newResource(t)
-			guard := guardOf(d.kind, d.again(t, session{dial: dial}))
-			err := guard.Do(ctx, id, 2, d.save(ctx, id, "perhaps"))
+			guard := d.as(t, session{dial: dial})
+			err := guard.write(ctx, id, 2, "perhaps")
 			require.ErrorContains(t, err, "fencing: commit: ")
 			require.NotErrorIs(t, err, fencing.ErrStale)
-			err = d.Do(ctx, id, 1, d.save(ctx, id, "older"))
+			err = d.write(ctx, id, 1, "older")
 			if before {
 				require.NoError(t, err)
 				assert.Equal(t, "older", d.state(t, id))
@@ -403,51 +392,37 @@ func TestSQLCommitWithoutAnswer(t *testing.T) {
 				requireStale(t, err, 1, 2)
 				assert.Equal(t, "perhaps", d.state(t, id))
 			}
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "repeated")), "the holder may repeat its write")
+			require.NoError(t, d.write(ctx, id, 2, "repeated")) // the holder may repeat its write
 			assert.Equal(t, "repeated", d.state(t, id))
 		}
 	})
 }
 
-// TestSQLCreateAtOnce: several processes start at the same time, and each calls Create.
+// TestSQLCreateAtOnce: several processes start at the same time, and each calls Create, which also widens the table of an earlier
+// version.
 func TestSQLCreateAtOnce(t *testing.T) {
-	create := func(t *testing.T, empty func() *database) {
-		t.Helper()
-		for range 3 {
-			d := empty()
-			var all sync.WaitGroup
-			begin := make(chan struct{})
-			for range 6 {
-				guard := guardOf(d.kind, d.again(t, session{}))
-				all.Go(func() {
-					<-begin
-					assert.NoError(t, guard.Create(t.Context()))
-				})
+	for name, kind := range map[string]string{kindSQLite: kindSQLite, kindPostgreSQL: kindPostgreSQL, kindMySQL: kindMySQL, "wider": kindMySQL} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				d := empty(t, kind, session{})
+				if name == "wider" {
+					d.exec(t, earlierOf(kind).create)
+				}
+				var all sync.WaitGroup
+				begin := make(chan struct{})
+				for range 6 {
+					guard := d.as(t, session{})
+					all.Go(func() {
+						<-begin
+						assert.NoError(t, guard.Create(t.Context()))
+					})
+				}
+				close(begin)
+				all.Wait()
+				require.NoError(t, d.Read(t.Context(), "x", 1, nothing))
 			}
-			close(begin)
-			all.Wait()
-		}
-	}
-	t.Run(kindSQLite, func(t *testing.T) {
-		create(t, func() *database { return emptySQLite(t) })
-	})
-	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
-		t.Run(kind, func(t *testing.T) {
-			create(t, func() *database { return emptyServer(t, kind, session{}) })
 		})
 	}
-}
-
-// Create widens the table of an earlier version, also if several processes call it.
-func TestSQLWidenAtOnce(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.exec(t, earlierOf(kindMySQL).create)
-	var all sync.WaitGroup
-	for range 6 {
-		all.Go(func() { assert.NoError(t, d.Create(t.Context())) })
-	}
-	all.Wait()
-	require.NoError(t, d.Read(t.Context(), "x", 1, nothing))
 }
 
 // TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.
@@ -475,11 +450,11 @@ func TestSQLPrivileges(t *testing.T) {
 				d.exec(t, statement)
 			}
 		})
-		guard := guardOf(d.kind, d.again(t, session{user: user}))
-		require.NoError(t, guard.Do(ctx, id, 2, d.save(ctx, id, "saved")))
-		require.NoError(t, guard.Read(ctx, id, 2, d.load(ctx, id, new(string))))
-		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
-		requireStale(t, guard.Read(ctx, id, 1, d.load(ctx, id, new(string))), 1, 2)
+		guard := d.as(t, session{user: user})
+		require.NoError(t, guard.write(ctx, id, 2, "saved"))
+		require.NoError(t, guard.look(ctx, id, 2))
+		requireStale(t, guard.write(ctx, id, 1, "late"), 1, 2)
+		requireStale(t, guard.look(ctx, id, 1), 1, 2)
 		require.ErrorContains(t, guard.Create(ctx), "fencing: create the table: ")
 	})
 }

@@ -37,7 +37,6 @@ func alike(text string) string {
 
 // inside returns n nodes inside the process. At the end of the test nothing may be left on them.
 func inside(t *testing.T, n int) *rig.Nodes {
-	t.Helper()
 	nodes := rig.Inside(redsynctest.Start(t, n))
 	t.Cleanup(func() {
 		for _, c := range nodes.Clients {
@@ -49,7 +48,6 @@ func inside(t *testing.T, n int) *rig.Nodes {
 
 // shown plays the scene in virtual time, and returns what the program prints.
 func shown(t *testing.T) (text string) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := inside(t, 5)
 		var out bytes.Buffer
@@ -119,7 +117,7 @@ func TestLockOnServers(t *testing.T) {
   differs: node #2 \(ADDRESS\) has no holder
 $`, alike(out.String()))
 	for i, s := range servers {
-		assert.EqualValues(t, min(1, 2-i), realredis.Must(t, s, "dbsize"), "it changes nothing")
+		assert.EqualValues(t, min(1, 2-i), realredis.Must(t, s, "dbsize")) // it changes nothing
 	}
 }
 

@@ -31,7 +31,6 @@ import (
 
 // scraped returns the labels of each metric that Prometheus gets: each name that a query may have.
 func scraped(t *testing.T) map[string][]string {
-	t.Helper()
 	found := map[string]map[string]bool{}
 	for line := range strings.SplitSeq(scrape(t), "\n") {
 		sample := regexp.MustCompile(`^(redsync_\w+)(?:\{(.*)\})? `).FindStringSubmatch(line)
@@ -54,7 +53,6 @@ func scraped(t *testing.T) map[string][]string {
 
 // scrape lets locks be acquired, taken, extended, lost, and fail, and returns what Prometheus is told.
 func scrape(t *testing.T) (page string) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		exporter, err := otelprom.New(otelprom.WithRegisterer(registry))
@@ -111,7 +109,6 @@ func instrument(metric string) string {
 
 // checkQuery checks that each metric in a query exists, and has the labels that the query uses.
 func checkQuery(t *testing.T, found map[string][]string, query string) {
-	t.Helper()
 	metrics := metricsIn(query)
 	require.NotEmpty(t, metrics, query)
 	labels := regexp.MustCompile(`(\w+)(?:=~|!=|=)"`).FindAllStringSubmatch(query, -1)
@@ -195,7 +192,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen, 9, "it shows each instrument")
+	assert.Len(t, seen, 9) // it shows each instrument
 	for _, v := range d.Templating.List {
 		if v.Type == "query" {
 			assert.Equal(t, here, v.Datasource)

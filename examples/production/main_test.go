@@ -72,7 +72,6 @@ func (o *output) String() string {
 
 // awaits waits until the program has printed text n times since from.
 func (o *output) awaits(t *testing.T, from int, text string, n int) {
-	t.Helper()
 	for range 6000 {
 		if strings.Count(o.String()[from:], text) >= n {
 			return
@@ -108,7 +107,6 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	go func() { done <- cmd.Wait() }()
 
 	works := func(rounds int) {
-		t.Helper()
 		from := len(out.String())
 		out.awaits(t, from, " report part=4 ", rounds)
 		out.awaits(t, from, " load part=4", rounds)

@@ -20,7 +20,6 @@ func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 // playInside plays a scene on nodes inside the process, in virtual time.
 func playInside(t *testing.T, args ...string) (out string, err error) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cfg, e := parseFlags(args)
 		require.NoError(t, e)
@@ -38,7 +37,6 @@ func playInside(t *testing.T, args ...string) (out string, err error) {
 
 // assertMoved checks the output of a run that replaced its nodes in the right way.
 func assertMoved(t *testing.T, out string) {
-	t.Helper()
 	assert.NotContains(t, out, "TWO HOLDERS", out)
 	assert.Contains(t, out, "two holders: 0, tokens that did not rise: 0\n", out)
 	for _, k := range kinds {

@@ -96,7 +96,7 @@ func TestTransferWithoutTheRefusalMakesMoney(t *testing.T) {
 	require.NoError(t, s.bank.audit(2*balance, 1))
 	require.ErrorContains(t, s.bank.audit(2*balance, 0), "want 0 stale tokens")
 	require.NoError(t, a.store(newest, late, "deposits 30"))
-	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "A's late deposit must also overwrite B's withdrawal of 10")
+	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing") // A's late deposit must also overwrite B's withdrawal of 10
 }
 
 func TestTransferFails(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTransferFails(t *testing.T) {
 	w := s.worker(t, "A")
 	require.ErrorContains(t, w.transfer(rigtest.Bounded(t), first, second, balance+1), "has only 100")
 	require.ErrorIs(t, w.transfer(rigtest.Bounded(t), first, first, 10), errSame)
-	require.NoError(t, s.bank.audit(2*balance, 0), "a transfer that fails must lose no money")
+	require.NoError(t, s.bank.audit(2*balance, 0)) // a transfer that fails must lose no money
 	s.bank.accounts[first] = Account{Name: first, Balance: 70, Sent: &Payment{ID: "x", To: "account:3", Amount: 30}}
 	require.ErrorIs(t, w.transfer(rigtest.Bounded(t), first, second, 1), errElsewhere)
 	require.ErrorContains(t, s.bank.audit(170, 0), "on its way")
@@ -122,7 +122,6 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	t.Helper()
 	s := &scene{nodes: redsynctest.Start(t, 3), on: func(string) {}}
 	s.bank = newBank(func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)
@@ -137,7 +136,6 @@ func (s *scene) lines() string { return strings.Join(s.said, "\n") }
 
 // worker returns a worker with connections of its own.
 func (s *scene) worker(t *testing.T, who string) *worker {
-	t.Helper()
 	address, stop, err := rig.Serve(s.bank)
 	require.NoError(t, err)
 	conn, err := rpc.Dial("tcp", address)
