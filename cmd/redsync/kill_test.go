@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -44,17 +45,17 @@ func TestHolderEnds(t *testing.T) {
 // TestWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped. If the front is
 // killed, the holder ends. COMMAND never begins.
 func TestWaiterEnds(t *testing.T) {
-	servers, n := scene(t)
-	first := n.under(t, servers, "run job")
-	n.pid(t)
-	second := newNote(t)
+	servers, second := scene(t)
 	for status, says := range map[int]string{
 		exitInternal: "redsync: the process that gets the lock was killed",
 		143:          `redsync: ended by the signal "terminated", although the process that gets the lock is stopped`,
 		137:          "",
 	} {
-		r := second.under(t, servers, "run job")
-		awaitQueue(t, servers)
+		n, name := newNote(t), fmt.Sprint("job", status)
+		first := n.under(t, servers, "run "+name)
+		n.pid(t)
+		r := second.under(t, servers, "run "+name)
+		awaitQueue(t, servers, name)
 		holder := r.holder()
 		switch status {
 		case exitInternal:
@@ -69,8 +70,9 @@ func TestWaiterEnds(t *testing.T) {
 		r.wantStatus(status)
 		r.wantStderr(says)
 		awaitDead(t, holder)
+		n.end(t)
+		first.wantStatus(7)
 	}
-	first.ends(servers, n)
 	assert.False(t, exists(string(second)))
 }
 
@@ -160,7 +162,7 @@ func TestStopWaiter(t *testing.T) {
 		r := start(t, servers, "run", "job", "--", "true")
 		waiters = append(waiters, r)
 		r.holder()
-		awaitQueue(t, servers)
+		awaitQueue(t, servers, "job")
 		r.signal(syscall.SIGTSTP)
 		if i == 0 {
 			awaitStopped(t, r.holder())

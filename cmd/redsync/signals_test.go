@@ -120,8 +120,8 @@ func TestSignalsBeforeLock(t *testing.T) {
 }
 
 // queues returns on how many servers somebody waits for the lock "job".
-func awaitQueue(t *testing.T, servers []*realredis.Server) {
-	await(t, "a place in the queue", func() bool { return keys(t, servers, "{job}:queue") == len(servers) })
+func awaitQueue(t *testing.T, servers []*realredis.Server, name string) {
+	await(t, "a place in the queue", func() bool { return keys(t, servers, "{"+name+"}:queue") == len(servers) })
 }
 
 // TestNohup: a signal that is ignored where redsync was started is ignored by COMMAND, too.
