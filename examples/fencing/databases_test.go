@@ -29,6 +29,8 @@ const (
 // A database is one that fencing.SQL supports, with the table of the tokens and a table for the tests: id is the name
 // of a resource, state its data.
 type database struct {
+	*testing.T
+	to require.TestingT // what is told of failures: T, or a test of rapid inside it
 	*fencing.SQL
 	db   *sql.DB
 	kind string
@@ -37,19 +39,19 @@ type database struct {
 }
 
 // onDatabases runs f on an SQLite file and on the servers.
-func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
+func onDatabases(t *testing.T, f func(d *database)) {
 	t.Run(kindSQLite, func(t *testing.T) {
-		f(t, empty(t, kindSQLite, session{}).create(t))
+		f(empty(t, kindSQLite, session{}).create())
 	})
 	onServers(t, f)
 }
 
 // onServers runs f on PostgreSQL and MariaDB, each as the driver connects by default and without prepared statements.
-func onServers(t *testing.T, f func(t *testing.T, d *database)) {
+func onServers(t *testing.T, f func(d *database)) {
 	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
 		for name, s := range map[string]session{kind: {}, kind + ", plain": {plain: true}} {
 			t.Run(name, func(t *testing.T) {
-				f(t, empty(t, kind, s).create(t))
+				f(empty(t, kind, s).create())
 			})
 		}
 	}
@@ -57,7 +59,7 @@ func onServers(t *testing.T, f func(t *testing.T, d *database)) {
 
 // empty returns a database of its own for the test, without tables.
 func empty(t *testing.T, kind string, s session) *database {
-	d := &database{kind: kind}
+	d := &database{T: t, to: t, kind: kind}
 	if kind == kindSQLite {
 		file := filepath.Join(t.TempDir(), "test.db")
 		d.again = func(t *testing.T, _ session) *sql.DB {
@@ -69,28 +71,34 @@ func empty(t *testing.T, kind string, s session) *database {
 	} else {
 		d.again = newPlace(t, kind).open
 	}
-	return d.as(t, s)
+	return d.as(s)
 }
 
 // as returns the same database in another session.
-func (d *database) as(t *testing.T, s session) *database {
-	db := d.again(t, s)
+func (d *database) as(s session) *database {
+	db := d.again(d.T, s)
 	guard := map[string]func(*sql.DB) *fencing.SQL{
 		kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
 	}[d.kind](db)
-	return &database{guard, db, d.kind, d.again}
+	return &database{d.T, d.to, guard, db, d.kind, d.again}
+}
+
+// on returns the database for a part of the test.
+func (d database) on(t require.TestingT) *database {
+	d.to = t
+	return &d
 }
 
 // create creates the tables.
-func (d *database) create(t *testing.T) *database {
+func (d *database) create() *database {
 	for range 2 { // Create must accept a table that exists
-		require.NoError(t, d.Create(t.Context()))
+		require.NoError(d, d.Create(d.Context()))
 	}
 	id := "TEXT"
 	if d.kind == kindMySQL {
 		id = "VARBINARY(255)"
 	}
-	d.exec(t, `CREATE TABLE fencing_test (id `+id+` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	d.exec(`CREATE TABLE fencing_test (id ` + id + ` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
 	return d
 }
 
@@ -103,11 +111,11 @@ func (d *database) query(text string) string {
 }
 
 // exec executes a statement, which must succeed, and returns how many rows it affects.
-func (d *database) exec(t require.TestingT, query string, args ...any) int64 {
+func (d *database) exec(query string, args ...any) int64 {
 	result, err := d.db.ExecContext(context.Background(), d.query(query), args...)
-	require.NoError(t, err, query)
+	require.NoError(d.to, err, query)
 	rows, err := result.RowsAffected()
-	require.NoError(t, err)
+	require.NoError(d.to, err)
 	return rows
 }
 
@@ -124,9 +132,9 @@ func numbered(query string) string {
 }
 
 // newResource inserts a resource with the state "new", and returns its name.
-func (d *database) newResource(t require.TestingT) string {
+func (d *database) newResource() string {
 	id := rand.Text()
-	d.exec(t, `INSERT INTO fencing_test (id, state) VALUES (?, 'new')`, id)
+	d.exec(`INSERT INTO fencing_test (id, state) VALUES (?, 'new')`, id)
 	return id
 }
 
@@ -145,8 +153,8 @@ func (d *database) write(ctx context.Context, id string, token uint64, state str
 
 const selectState = `SELECT state FROM fencing_test WHERE id = ?`
 
-func (d *database) state(t require.TestingT, id string) (state string) {
-	require.NoError(t, d.db.QueryRowContext(context.Background(), d.query(selectState), id).Scan(&state))
+func (d *database) state(id string) (state string) {
+	require.NoError(d.to, d.db.QueryRowContext(context.Background(), d.query(selectState), id).Scan(&state))
 	return state
 }
 
@@ -172,29 +180,29 @@ func nothing(*sql.Tx) error { return nil }
 var errWrite = errors.New("the write failed")
 
 func TestSQLFailedWriteChangesNothing(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
 		fail := func(tx *sql.Tx) error { return errors.Join(d.save(ctx, id, "failed")(tx), errWrite) }
 		err := d.Do(ctx, id, 2, fail)
-		require.ErrorIs(t, err, errWrite)
-		assert.Equal(t, "new", d.state(t, id))
-		require.Panics(t, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(t, d.write(ctx, id, 1, "saved")) // no write with a newer token has succeeded
-		assert.Equal(t, "saved", d.state(t, id))
+		require.ErrorIs(d, err, errWrite)
+		assert.Equal(d, "new", d.state(id))
+		require.Panics(d, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
+		require.NoError(d, d.write(ctx, id, 1, "saved")) // no write with a newer token has succeeded
+		assert.Equal(d, "saved", d.state(id))
 	})
 }
 
 func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithCancel(t.Context())
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx, cancel := context.WithCancel(d.Context())
+		id := d.newResource()
 		err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
 			defer cancel()
 			return d.save(ctx, id, "failed")(tx)
 		})
-		require.ErrorContains(t, err, "fencing: commit: ")
-		assert.Equal(t, "new", d.state(t, id))
-		require.ErrorIs(t, d.write(ctx, id, 2, "failed"), context.Canceled)
+		require.ErrorContains(d, err, "fencing: commit: ")
+		assert.Equal(d, "new", d.state(id))
+		require.ErrorIs(d, d.write(ctx, id, 2, "failed"), context.Canceled)
 	})
 }
 
@@ -205,24 +213,24 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		`'`, `''`, `"`, "`", `\`, `\\`, `\'`, "%", "_", "?", "$1", "--", ";", "1", "01", "1.0", "1e0", "NULL",
 		strings.Repeat("ü", 127) + "x", strings.Repeat("ü", 127) + "X", strings.Repeat("x", 254) + " ", strings.Repeat("x", 255),
 	}
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := t.Context()
+	onDatabases(t, func(d *database) {
+		ctx := d.Context()
 		names := names
 		if d.kind != kindPostgreSQL { // there a text has neither
 			names = append(slices.Clip(names), "x\x00", "\x00", "\xff", "\xfe", "\xc3", "\xc3(")
 		}
 		for i, name := range names {
 			token := uint64(1000 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
-			require.NoError(t, d.Do(ctx, name, token, nothing), "%q", name)
+			require.NoError(d, d.Do(ctx, name, token, nothing), "%q", name)
 		}
 		for i, name := range names {
 			token := uint64(1000 - i)
-			requireStale(t, d.Do(ctx, name, token-1, nothing), token-1, token)
-			require.NoError(t, d.Read(ctx, name, token, nothing), "%q", name)
+			requireStale(d, d.Do(ctx, name, token-1, nothing), token-1, token)
+			require.NoError(d, d.Read(ctx, name, token, nothing), "%q", name)
 		}
 		if d.kind == kindPostgreSQL {
 			for _, name := range []string{"x\x00", "\xff"} {
-				require.ErrorContains(t, d.Do(ctx, name, 1, nothing), "fencing: raise the token of ")
+				require.ErrorContains(d, d.Do(ctx, name, 1, nothing), "fencing: raise the token of ")
 			}
 		}
 	})
@@ -230,12 +238,12 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 
 // Processes whose connections have different character sets mean the same name.
 func TestSQLMySQLCharacterSets(t *testing.T) {
-	d := empty(t, kindMySQL, session{}).create(t)
+	d := empty(t, kindMySQL, session{}).create()
 	ctx := t.Context()
 	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
 	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
 		for _, plain := range []bool{false, true} {
-			guard := d.as(t, session{charset: charset, plain: plain})
+			guard := d.as(session{charset: charset, plain: plain})
 			requireStale(t, guard.Do(ctx, "ü", 4, nothing), 4, 5)
 			require.NoError(t, guard.Do(ctx, "ü", 5, nothing))
 			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
@@ -248,18 +256,18 @@ func TestSQLMySQLCharacterSets(t *testing.T) {
 // against the advice, and a newer holder writes in between. The database or the guard must
 // refuse the transaction even so.
 func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.write(ctx, id, 1, "old"))
+	onDatabases(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
+		require.NoError(d, d.write(ctx, id, 1, "old"))
 		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.snapshot()})
-		require.NoError(t, err)
+		require.NoError(d, err)
 		defer func() { _ = tx.Rollback() }()
 		var state string
-		require.NoError(t, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
-		require.NoError(t, d.write(ctx, id, 2, "newer"))
-		require.Error(t, d.Check(ctx, tx, id, 1))
-		require.NoError(t, tx.Rollback())
-		assert.Equal(t, "newer", d.state(t, id))
+		require.NoError(d, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
+		require.NoError(d, d.write(ctx, id, 2, "newer"))
+		require.Error(d, d.Check(ctx, tx, id, 1))
+		require.NoError(d, tx.Rollback())
+		assert.Equal(d, "newer", d.state(id))
 	})
 }
 
@@ -272,14 +280,15 @@ func (d *database) snapshot() sql.IsolationLevel {
 }
 
 func TestSQLLikeTheModel(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) { d.checkModel(t, "do", "fails", "read", "read") })
+	onDatabases(t, func(d *database) { d.checkModel("do", "fails", "read", "read") })
 }
 
 // checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
-func (d *database) checkModel(t *testing.T, calls ...string) {
-	ctx, before := t.Context(), earlierOf(d.kind)
-	rapid.Check(t, func(t *rapid.T) {
-		id := d.newResource(t)
+func (d *database) checkModel(calls ...string) {
+	ctx, before := d.Context(), earlierOf(d.kind)
+	rapid.Check(d.T, func(t *rapid.T) {
+		d := d.on(t)
+		id := d.newResource()
 		var write, read uint64 // the highest token of a write, and of a read
 		state := "new"
 		for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
@@ -292,10 +301,10 @@ func (d *database) checkModel(t *testing.T, calls ...string) {
 			case call == "read" && token == 0:
 				err = d.Read(ctx, id, token, nil)
 			case call == "read" && token < write:
-				d.requireUnread(t, id, token, write)
+				d.requireUnread(id, token, write)
 				continue
 			case call == "read":
-				d.requireRead(t, id, token, state)
+				d.requireRead(id, token, state)
 				read = max(read, token)
 				continue
 			case call == "earlier":
@@ -319,7 +328,7 @@ func (d *database) checkModel(t *testing.T, calls ...string) {
 				require.NoError(t, err)
 				write, state = token, next
 			}
-			require.Equal(t, state, d.state(t, id))
+			require.Equal(t, state, d.state(id))
 		}
 	})
 }

@@ -31,79 +31,79 @@ func (d *database) look(ctx context.Context, id string, token uint64) error {
 }
 
 // requireRead requires that a read with token finds the state.
-func (d *database) requireRead(t require.TestingT, id string, token uint64, state string) {
+func (d *database) requireRead(id string, token uint64, state string) {
 	ctx, found := context.Background(), ""
-	require.NoError(t, d.Read(ctx, id, token, d.load(ctx, id, &found)))
-	require.Equal(t, state, found)
+	require.NoError(d.to, d.Read(ctx, id, token, d.load(ctx, id, &found)))
+	require.Equal(d.to, state, found)
 }
 
 // requireUnread requires that a read with token is refused because a write had the token newest.
-func (d *database) requireUnread(t require.TestingT, id string, token, newest uint64) {
+func (d *database) requireUnread(id string, token, newest uint64) {
 	err := d.Read(context.Background(), id, token, func(*sql.Tx) error {
 		return errors.New("called")
 	})
-	requireStale(t, err, token, newest)
+	requireStale(d.to, err, token, newest)
 }
 
 func TestSQLReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
+	onDatabases(t, func(d *database) {
 		for _, p := range pairs {
-			ctx, id := t.Context(), d.newResource(t)
-			d.requireRead(t, id, p.newer, "new")
-			requireStale(t, d.write(ctx, id, p.older, "late"), p.older, p.newer)
-			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
-			d.requireRead(t, id, p.newer, "new")
+			ctx, id := d.Context(), d.newResource()
+			d.requireRead(id, p.newer, "new")
+			requireStale(d, d.write(ctx, id, p.older, "late"), p.older, p.newer)
+			d.requireRead(id, p.older, "new") // readers do not refuse each other
+			d.requireRead(id, p.newer, "new")
 
-			require.NoError(t, d.write(ctx, id, p.newer, "newer")) // a holder that has read may write
-			d.requireRead(t, id, p.newer, "newer")                 // the writer may read too, as after Downgrade
-			require.NoError(t, d.write(ctx, id, p.newer, "newer again"))
-			d.requireUnread(t, id, p.older, p.newer)
-			requireStale(t, d.write(ctx, id, p.older, "paused"), p.older, p.newer)
-			require.ErrorIs(t, d.write(ctx, id, 0, "none"), fencing.ErrNoToken)
-			require.ErrorIs(t, d.look(ctx, id, 0), fencing.ErrNoToken)
-			assert.Equal(t, "newer again", d.state(t, id))
+			require.NoError(d, d.write(ctx, id, p.newer, "newer")) // a holder that has read may write
+			d.requireRead(id, p.newer, "newer")                    // the writer may read too, as after Downgrade
+			require.NoError(d, d.write(ctx, id, p.newer, "newer again"))
+			d.requireUnread(id, p.older, p.newer)
+			requireStale(d, d.write(ctx, id, p.older, "paused"), p.older, p.newer)
+			require.ErrorIs(d, d.write(ctx, id, 0, "none"), fencing.ErrNoToken)
+			require.ErrorIs(d, d.look(ctx, id, 0), fencing.ErrNoToken)
+			assert.Equal(d, "newer again", d.state(id))
 		}
 	})
 }
 
 func TestSQLFailedReadCountsAsSeen(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.ErrorIs(t, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
-		requireStale(t, d.write(ctx, id, 1, "late"), 1, 2)
-		require.Panics(t, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
-		requireStale(t, d.write(ctx, id, 3, "late"), 3, 4)
+	onDatabases(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
+		require.ErrorIs(d, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
+		requireStale(d, d.write(ctx, id, 1, "late"), 1, 2)
+		require.Panics(d, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
+		requireStale(d, d.write(ctx, id, 3, "late"), 3, 4)
 	})
 }
 
 // A newer holder writes while a transaction reads. The writer must not wait for the reader, and the
 // reader must see nothing of the write.
 func TestSQLReadIsOfOneTime(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
-			require.NoError(t, d.write(ctx, id, 2, "newer"))
+	onDatabases(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
+		require.NoError(d, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
+			require.NoError(d, d.write(ctx, id, 2, "newer"))
 			var state string
-			require.NoError(t, d.load(ctx, id, &state)(tx))
-			assert.Equal(t, "new", state)
+			require.NoError(d, d.load(ctx, id, &state)(tx))
+			assert.Equal(d, "new", state)
 			return nil
 		}))
-		d.requireUnread(t, id, 1, 2)
-		d.requireRead(t, id, 2, "newer")
+		d.requireUnread(id, 1, 2)
+		d.requireRead(id, 2, "newer")
 	})
 }
 
 func TestSQLReadsRunAtTheSameTime(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
+		id := d.newResource()
 		var inside, all sync.WaitGroup
 		inside.Add(4)
 		for token := range uint64(4) {
 			all.Go(func() {
 				enter := sync.OnceFunc(inside.Done)
 				defer enter() // if this read fails, the others must not wait for it
-				assert.NoError(t, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
+				assert.NoError(d, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
 					enter()
 					inside.Wait()
 					return d.load(ctx, id, new(string))(tx)
@@ -116,39 +116,39 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 
 // A reader that comes while an older holder writes must see all of that write.
 func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
+		id := d.newResource()
 		found, read := "", make(chan error, 1)
-		require.NoError(t, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
+		require.NoError(d, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
 			go func() { read <- d.Read(ctx, id, 2, d.load(ctx, id, &found)) }()
 			if d.kind == kindSQLite {
 				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // SQLite cannot say whether the reader waits yet
 			} else {
-				d.awaitWaiting(t, 1)
+				d.awaitWaiting(1)
 			}
 			return d.save(ctx, id, "saved")(tx)
 		}))
-		require.NoError(t, <-read)
-		assert.Equal(t, "saved", found)
+		require.NoError(d, <-read)
+		assert.Equal(d, "saved", found)
 	})
 }
 
 func TestSQLReadDoesNotWrite(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
 		err := d.Read(ctx, id, 1, d.save(ctx, id, "by a reader"))
-		assert.Equal(t, d.kind != kindSQLite, err != nil, "%v", err)
-		assert.Equal(t, "new", d.state(t, id))
+		assert.Equal(d, d.kind != kindSQLite, err != nil, "%v", err)
+		assert.Equal(d, "new", d.state(id))
 	})
 }
 
 // TestSQLManyReadersAndWriters lets many goroutines save and read tokens. A read must never find a
 // token newer than its own. No write may have a token between the one that a read finds and its own.
 func TestSQLManyReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
+		id := d.newResource()
 		var mu sync.Mutex
 		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
 		var clock atomic.Uint64    // tokens are close to it, so that many are stale
@@ -166,7 +166,7 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
 					}
 					if err != nil {
-						assert.ErrorIs(t, err, fencing.ErrStale)
+						assert.ErrorIs(d, err, fencing.ErrStale)
 						continue
 					}
 					mu.Lock()
@@ -180,16 +180,16 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.NotEmpty(t, writes)
-		require.NotEmpty(t, reads)
+		require.NotEmpty(d, writes)
+		require.NotEmpty(d, reads)
 		for i := 0; i < len(reads); i += 2 {
 			token, found := reads[i], reads[i+1]
 			if found == "new" {
 				found = fencing.Text(0)
 			}
-			require.LessOrEqual(t, found, token)
+			require.LessOrEqual(d, found, token)
 			for _, w := range writes {
-				require.False(t, found < w && w < token, "the read with token %s found %s, not the later write %s", token, found, w)
+				require.False(d, found < w && w < token, "the read with token %s found %s, not the later write %s", token, found, w)
 			}
 		}
 	})
@@ -251,17 +251,17 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 
 // TestSQLEarlierVersion lets processes of an earlier version write as well, to a table that an earlier version has created.
 func TestSQLEarlierVersion(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, before := t.Context(), earlierOf(d.kind)
-		d.exec(t, `DROP TABLE fencing_tokens`)
-		d.exec(t, before.create)
-		old := d.newResource(t)
-		require.NoError(t, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
+	onDatabases(t, func(d *database) {
+		ctx, before := d.Context(), earlierOf(d.kind)
+		d.exec(`DROP TABLE fencing_tokens`)
+		d.exec(before.create)
+		old := d.newResource()
+		require.NoError(d, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
 		if d.kind == kindMySQL {
-			require.NoError(t, d.Create(ctx)) // only MySQL needs another call of Create
+			require.NoError(d, d.Create(ctx)) // only MySQL needs another call of Create
 		}
-		d.requireUnread(t, old, 6, 7)
-		d.requireRead(t, old, 7, "old")
-		d.checkModel(t, "earlier", "do", "read", "read")
+		d.requireUnread(old, 6, 7)
+		d.requireRead(old, 7, "old")
+		d.checkModel("earlier", "do", "read", "read")
 	})
 }

@@ -51,29 +51,29 @@ func (d *database) doAgain(ctx context.Context, name string, token uint64, write
 }
 
 // awaitWaiting waits until n transactions wait for others in the server.
-func (d *database) awaitWaiting(t *testing.T, n int) {
+func (d *database) awaitWaiting(n int) {
 	count := map[string]string{
 		kindPostgreSQL: `SELECT 'waiting', count(*) FROM pg_locks WHERE NOT granted`,
 		kindMySQL:      `SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'`,
 	}[d.kind]
-	require.Eventually(t, func() bool {
+	require.Eventually(d, func() bool {
 		var name string
 		var waiting int
-		return assert.NoError(t, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
+		return assert.NoError(d, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
 	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
 func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
-		id := d.newResource(t)
-		require.NoError(t, d.write(ctx, id, 1, "0"))
+	onDatabases(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
+		id := d.newResource()
+		require.NoError(d, d.write(ctx, id, 1, "0"))
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
 				for range 8 {
-					assert.NoError(t, d.doAgain(ctx, id, 1, func(tx *sql.Tx) error {
+					assert.NoError(d, d.doAgain(ctx, id, 1, func(tx *sql.Tx) error {
 						var count int
 						if err := tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&count); err != nil {
 							return err
@@ -84,41 +84,41 @@ func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.Equal(t, "40", d.state(t, id))
+		assert.Equal(d, "40", d.state(id))
 	})
 }
 
 // TestSQLFirstWriteFails: others wait for the first write of a name, which fails. The database may take this for a
 // deadlock of those that wait. Then they get its error, not ErrStale, and succeed when they repeat the call.
 func TestSQLFirstWriteFails(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
+	onServers(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
 		for round := range 5 {
 			name := fmt.Sprint("round ", round)
 			var all sync.WaitGroup
 			err := d.Do(ctx, name, 2, func(*sql.Tx) error {
 				for range 4 {
 					all.Go(func() {
-						assert.NoError(t, d.doAgain(ctx, name, 1, nothing))
+						assert.NoError(d, d.doAgain(ctx, name, 1, nothing))
 					})
 				}
-				d.awaitWaiting(t, 4)
+				d.awaitWaiting(4)
 				return errWrite
 			})
-			require.ErrorIs(t, err, errWrite)
+			require.ErrorIs(d, err, errWrite)
 			all.Wait()
 		}
 	})
 }
 
 func TestSQLOtherNamesDoNotWait(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
+	onServers(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
 		for range 2 { // the second time the table has the names
-			require.NoError(t, d.Do(ctx, "b", 1, func(*sql.Tx) error {
+			require.NoError(d, d.Do(ctx, "b", 1, func(*sql.Tx) error {
 				for _, name := range []string{"a", "c", "bb", "B"} {
-					assert.NoError(t, d.Do(ctx, name, 1, nothing), name)
-					assert.NoError(t, d.Read(ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Do(ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Read(ctx, name, 1, nothing), name)
 				}
 				return nil
 			}))
@@ -149,27 +149,27 @@ var levels = map[string][]struct {
 // TestSQLWaitingWriter: a transaction waits for one with an older, equal or newer token. Afterwards the guard gives its
 // verdict, or the database asks to repeat the transaction; then the verdict comes at the second time.
 func TestSQLWaitingWriter(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
+	onServers(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
 		for _, l := range levels[d.kind] {
 			for _, waiting := range []uint64{4, 5, 6} {
 				for _, known := range []bool{false, true} {
 					name := fmt.Sprint(l.level, waiting, known)
 					if known {
-						require.NoError(t, d.Do(ctx, name, 1, nothing))
+						require.NoError(d, d.Do(ctx, name, 1, nothing))
 					}
-					err := d.whileOneWrites(t, ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
+					err := d.whileOneWrites(ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
 					if l.repeat {
-						require.Error(t, err, name)
-						require.True(t, repeatable(err), "%s: %v", name, err)
-						require.NotErrorIs(t, err, fencing.ErrStale)
-						require.ErrorContains(t, err, "fencing: raise the token of ")
+						require.Error(d, err, name)
+						require.True(d, repeatable(err), "%s: %v", name, err)
+						require.NotErrorIs(d, err, fencing.ErrStale)
+						require.ErrorContains(d, err, "fencing: raise the token of ")
 						err = d.checkAt(ctx, l.level, name, waiting)
 					}
 					if waiting < 5 {
-						requireStale(t, err, waiting, 5)
+						requireStale(d, err, waiting, 5)
 					} else {
-						require.NoError(t, err, name)
+						require.NoError(d, err, name)
 					}
 				}
 			}
@@ -178,11 +178,11 @@ func TestSQLWaitingWriter(t *testing.T) {
 }
 
 // whileOneWrites returns the error of f, which waits in the database until a write with token is committed.
-func (d *database) whileOneWrites(t *testing.T, ctx context.Context, name string, token uint64, f func() error) error { //nolint:revive // t first
+func (d *database) whileOneWrites(ctx context.Context, name string, token uint64, f func() error) error {
 	result := make(chan error, 1)
-	require.NoError(t, d.Do(ctx, name, token, func(*sql.Tx) error {
+	require.NoError(d, d.Do(ctx, name, token, func(*sql.Tx) error {
 		go func() { result <- f() }()
-		d.awaitWaiting(t, 1)
+		d.awaitWaiting(1)
 		return nil
 	}))
 	return <-result
@@ -203,38 +203,38 @@ func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name s
 
 // TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
 func TestSQLDefaultLevel(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
+	onServers(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
 		for i, l := range levels[d.kind] {
 			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.level.String())}
 			if d.kind == kindMySQL {
 				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
 			}
-			guard := d.as(t, session{params: params})
+			guard := d.as(session{params: params})
 			name := fmt.Sprint(i)
 			write := func() error { return guard.Do(ctx, name, 4, nothing) }
 			read := func() error { return guard.Read(ctx, name, 4, nothing) }
 			for i, call := range []func() error{write, read} {
 				token := uint64(5 + i)
-				err := d.whileOneWrites(t, ctx, name, token, call)
+				err := d.whileOneWrites(ctx, name, token, call)
 				if l.repeat {
-					require.True(t, repeatable(err), "%v: %v", l.level, err)
+					require.True(d, repeatable(err), "%v: %v", l.level, err)
 					err = call()
 				}
-				requireStale(t, err, 4, token)
+				requireStale(d, err, 4, token)
 			}
-			require.NoError(t, guard.Do(ctx, name, 7, nothing))
-			require.NoError(t, guard.Read(ctx, name, 7, nothing))
+			require.NoError(d, guard.Do(ctx, name, 7, nothing))
+			require.NoError(d, guard.Read(ctx, name, 7, nothing))
 		}
 	})
 }
 
 // Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
 func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
-	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create(t)
-	ctx, id := t.Context(), d.newResource(t)
+	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create()
+	ctx, id := t.Context(), d.newResource()
 	require.NoError(t, d.write(ctx, id, 1, "old"))
-	err := d.whileOneWrites(t, ctx, id, 3, func() error { return d.write(ctx, id, 2, "late") })
+	err := d.whileOneWrites(ctx, id, 3, func() error { return d.write(ctx, id, 2, "late") })
 	requireStale(t, err, 2, 3)
 
 	tx, err := d.db.BeginTx(ctx, nil)
@@ -253,49 +253,49 @@ func TestSQLLockTimeout(t *testing.T) {
 		kindPostgreSQL: {"lock_timeout": "20ms"},
 		kindMySQL:      {"innodb_lock_wait_timeout": "0"}, // MariaDB then does not wait at all
 	}
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		guard := d.as(t, session{params: params[d.kind]})
-		require.NoError(t, d.Do(ctx, id, 2, func(*sql.Tx) error {
+	onServers(t, func(d *database) {
+		ctx, id := d.Context(), d.newResource()
+		guard := d.as(session{params: params[d.kind]})
+		require.NoError(d, d.Do(ctx, id, 2, func(*sql.Tx) error {
 			for _, err := range []error{
 				guard.write(ctx, id, 1, "late"),
 				guard.write(ctx, id, 3, "newer"),
 				guard.look(ctx, id, 1),
 				guard.look(ctx, id, 3),
 			} {
-				assert.ErrorContains(t, err, "fencing: raise the token of ")
-				assert.NotErrorIs(t, err, fencing.ErrStale)
+				assert.ErrorContains(d, err, "fencing: raise the token of ")
+				assert.NotErrorIs(d, err, fencing.ErrStale)
 			}
 			return nil
 		}))
-		assert.Equal(t, "new", d.state(t, id))
-		requireStale(t, guard.write(ctx, id, 1, "late"), 1, 2)
-		require.NoError(t, guard.look(ctx, id, 3))
+		assert.Equal(d, "new", d.state(id))
+		requireStale(d, guard.write(ctx, id, 1, "late"), 1, 2)
+		require.NoError(d, guard.look(ctx, id, 3))
 	})
 }
 
 // TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
 func TestSQLOneConnection(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
+		id := d.newResource()
 		d.db.SetMaxOpenConns(1)
 		fail := func(*sql.Tx) error { return errWrite }
 		for range 2 {
-			require.NoError(t, d.write(ctx, id, 2, "saved"))
-			require.NoError(t, d.look(ctx, id, 2))
-			requireStale(t, d.Do(ctx, id, 1, fail), 1, 2)
-			requireStale(t, d.Read(ctx, id, 1, fail), 1, 2)
-			require.ErrorIs(t, d.Do(ctx, id, 2, fail), errWrite)
-			require.ErrorIs(t, d.Read(ctx, id, 2, fail), errWrite)
+			require.NoError(d, d.write(ctx, id, 2, "saved"))
+			require.NoError(d, d.look(ctx, id, 2))
+			requireStale(d, d.Do(ctx, id, 1, fail), 1, 2)
+			requireStale(d, d.Read(ctx, id, 1, fail), 1, 2)
+			require.ErrorIs(d, d.Do(ctx, id, 2, fail), errWrite)
+			require.ErrorIs(d, d.Read(ctx, id, 2, fail), errWrite)
 		}
 	})
 }
 
 // Two transactions that check two names in different orders wait for each other. The database ends one of them.
 func TestSQLDeadlock(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx := rigtest.Bounded(t)
+	onServers(t, func(d *database) {
+		ctx := rigtest.Bounded(d.T)
 		var both, all sync.WaitGroup
 		both.Add(2)
 		errs := make([]error, 2)
@@ -312,16 +312,16 @@ func TestSQLDeadlock(t *testing.T) {
 		}
 		all.Wait()
 		failed := errors.Join(errs...)
-		require.True(t, errs[0] == nil || errs[1] == nil, "%v", failed)
-		require.True(t, repeatable(failed), "%v", failed)
-		require.NotErrorIs(t, failed, fencing.ErrStale)
+		require.True(d, errs[0] == nil || errs[1] == nil, "%v", failed)
+		require.True(d, repeatable(failed), "%v", failed)
+		require.NotErrorIs(d, failed, fencing.ErrStale)
 	})
 }
 
 // The doc of Do warns of statements that MySQL commits implicitly: what the write has done stays, although it fails.
 func TestSQLMySQLImplicitCommit(t *testing.T) {
-	d := empty(t, kindMySQL, session{}).create(t)
-	ctx, id := t.Context(), d.newResource(t)
+	d := empty(t, kindMySQL, session{}).create()
+	ctx, id := t.Context(), d.newResource()
 	for token, create := range []string{``, `CREATE TABLE other (id INTEGER PRIMARY KEY)`} {
 		err := d.Do(ctx, id, uint64(token)+1, func(tx *sql.Tx) error {
 			err := d.save(ctx, id, "failed")(tx)
@@ -331,21 +331,21 @@ func TestSQLMySQLImplicitCommit(t *testing.T) {
 			return errors.Join(err, errWrite)
 		})
 		require.ErrorIs(t, err, errWrite)
-		assert.Equal(t, create != "", d.state(t, id) == "failed")
+		assert.Equal(t, create != "", d.state(id) == "failed")
 	}
 }
 
 // In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
 func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
-	d := empty(t, kindPostgreSQL, session{}).create(t)
-	ctx, id := t.Context(), d.newResource(t)
+	d := empty(t, kindPostgreSQL, session{}).create()
+	ctx, id := t.Context(), d.newResource()
 	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
 		err := d.save(ctx, id, "failed")(tx)
 		_, _ = tx.ExecContext(ctx, `SELECT 1/0`)
 		return err
 	})
 	require.ErrorContains(t, err, "fencing: commit: ")
-	assert.Equal(t, "new", d.state(t, id))
+	assert.Equal(t, "new", d.state(id))
 	require.NoError(t, d.write(ctx, id, 1, "saved"))
 }
 
@@ -373,27 +373,27 @@ func (c *cut) Write(p []byte) (int, error) {
 // TestSQLCommitWithoutAnswer: Do returns an error, whether the commit has been made or not. The data and the token
 // agree in both cases.
 func TestSQLCommitWithoutAnswer(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
+	onServers(t, func(d *database) {
 		for _, before := range []bool{true, false} {
 			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				return &cut{conn, before}, err
 			}
-			ctx, id := t.Context(), d.newResource(t)
-			guard := d.as(t, session{dial: dial})
+			ctx, id := d.Context(), d.newResource()
+			guard := d.as(session{dial: dial})
 			err := guard.write(ctx, id, 2, "perhaps")
-			require.ErrorContains(t, err, "fencing: commit: ")
-			require.NotErrorIs(t, err, fencing.ErrStale)
+			require.ErrorContains(d, err, "fencing: commit: ")
+			require.NotErrorIs(d, err, fencing.ErrStale)
 			err = d.write(ctx, id, 1, "older")
 			if before {
-				require.NoError(t, err)
-				assert.Equal(t, "older", d.state(t, id))
+				require.NoError(d, err)
+				assert.Equal(d, "older", d.state(id))
 			} else {
-				requireStale(t, err, 1, 2)
-				assert.Equal(t, "perhaps", d.state(t, id))
+				requireStale(d, err, 1, 2)
+				assert.Equal(d, "perhaps", d.state(id))
 			}
-			require.NoError(t, d.write(ctx, id, 2, "repeated")) // the holder may repeat its write
-			assert.Equal(t, "repeated", d.state(t, id))
+			require.NoError(d, d.write(ctx, id, 2, "repeated")) // the holder may repeat its write
+			assert.Equal(d, "repeated", d.state(id))
 		}
 	})
 }
@@ -406,12 +406,12 @@ func TestSQLCreateAtOnce(t *testing.T) {
 			for range 3 {
 				d := empty(t, kind, session{})
 				if name == "wider" {
-					d.exec(t, earlierOf(kind).create)
+					d.exec(earlierOf(kind).create)
 				}
 				var all sync.WaitGroup
 				begin := make(chan struct{})
 				for range 6 {
-					guard := d.as(t, session{})
+					guard := d.as(session{})
 					all.Go(func() {
 						<-begin
 						assert.NoError(t, guard.Create(t.Context()))
@@ -427,8 +427,8 @@ func TestSQLCreateAtOnce(t *testing.T) {
 
 // TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.
 func TestSQLPrivileges(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, id, user := t.Context(), d.newResource(t), "fencing_"+strings.ToLower(rand.Text())
+	onServers(t, func(d *database) {
+		ctx, id, user := d.Context(), d.newResource(), "fencing_"+strings.ToLower(rand.Text())
 		statements := []string{
 			`GRANT SELECT, INSERT, UPDATE ON fencing_tokens TO ` + user,
 			`GRANT SELECT, UPDATE ON fencing_test TO ` + user,
@@ -436,25 +436,25 @@ func TestSQLPrivileges(t *testing.T) {
 		drop := []string{`DROP USER ` + user}
 		if d.kind == kindPostgreSQL {
 			var schema string
-			require.NoError(t, d.db.QueryRowContext(ctx, `SELECT current_schema()`).Scan(&schema))
+			require.NoError(d, d.db.QueryRowContext(ctx, `SELECT current_schema()`).Scan(&schema))
 			statements = append([]string{`CREATE ROLE ` + user + ` LOGIN`, `GRANT USAGE ON SCHEMA ` + schema + ` TO ` + user}, statements...)
 			drop = []string{`DROP OWNED BY ` + user, `DROP ROLE ` + user}
 		} else {
 			statements = append([]string{`CREATE USER ` + user}, statements...)
 		}
 		for _, statement := range statements {
-			d.exec(t, statement)
+			d.exec(statement)
 		}
-		t.Cleanup(func() {
+		d.Cleanup(func() {
 			for _, statement := range drop {
-				d.exec(t, statement)
+				d.exec(statement)
 			}
 		})
-		guard := d.as(t, session{user: user})
-		require.NoError(t, guard.write(ctx, id, 2, "saved"))
-		require.NoError(t, guard.look(ctx, id, 2))
-		requireStale(t, guard.write(ctx, id, 1, "late"), 1, 2)
-		requireStale(t, guard.look(ctx, id, 1), 1, 2)
-		require.ErrorContains(t, guard.Create(ctx), "fencing: create the table: ")
+		guard := d.as(session{user: user})
+		require.NoError(d, guard.write(ctx, id, 2, "saved"))
+		require.NoError(d, guard.look(ctx, id, 2))
+		requireStale(d, guard.write(ctx, id, 1, "late"), 1, 2)
+		requireStale(d, guard.look(ctx, id, 1), 1, 2)
+		require.ErrorContains(d, guard.Create(ctx), "fencing: create the table: ")
 	})
 }
