@@ -55,13 +55,6 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	}
 }
 
-func TestHelpIsNoError(t *testing.T) {
-	var out, errs bytes.Buffer
-	require.Equal(t, cli.OK, cli.Status("bench", run(t.Context(), []string{"-h"}, io.Discard, &errs), &out, &errs))
-	require.Contains(t, out.String(), "-rounds")
-	require.Empty(t, errs.String())
-}
-
 func TestRunWithoutServersSaysHowToInstallThem(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var errs bytes.Buffer

@@ -7,18 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPercentileIsANearestRank(t *testing.T) {
-	hundred := make([]int, 100)
-	for i := range hundred {
-		hundred[i] = i + 1
-	}
-	require.Equal(t, 50, percentile(hundred, 0.50))
-	require.Equal(t, 99, percentile(hundred, 0.99))
-	require.Equal(t, 100, percentile(hundred, 1))
-	require.Equal(t, 7, percentile([]int{7}, 0.01))
-	require.Zero(t, percentile([]int(nil), 0.5))
-}
-
 func TestMedianIsOfTheRoundsThatHaveTheFigure(t *testing.T) {
 	r := &result{samples: []figures{{"rate": 3}, {"rate": 1}, {}, {"rate": 2}}}
 	v, ok := r.median("rate")

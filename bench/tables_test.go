@@ -7,11 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSeveralNamesAreDifferent(t *testing.T) {
-	require.Equal(t, []string{"bench:1"}, severalNames("bench:1", 1))
-	require.Equal(t, []string{"bench:1", "bench:1:1", "bench:1:2"}, severalNames("bench:1", 3))
-}
-
 // A child process finds the contender of each cell. With invented figures, a column relates the rows to that of their base.
 func TestTablesRelateCellsToTheirBase(t *testing.T) {
 	for _, sc := range scenes {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -83,7 +82,6 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		masters[i] = sets[i].Master
 	}
 	five := newSentinelProcess(t, sets) // it lives through all failovers
-	var later []time.Duration           // than go-redis this library moved
 	for i, f := range realredis.Failovers {
 		trials := []*failoverTrial{
 			{first: newSentinelProcess(t, sets[i:i+1]), masters: masters[i : i+1]},
@@ -92,7 +90,7 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		for _, trial := range trials {
 			trial.hold(t, f.Name)
 		}
-		began := time.Now()
+
 		require.NoError(t, f.Fail(sets[i]))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var plain, rest sync.WaitGroup
@@ -115,12 +113,8 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		cancel()
 		for _, trial := range trials {
 			what := fmt.Sprintf("%s, one of %d", f.Name, len(trial.masters))
-			later = append(later, trial.movedOurs.Sub(trial.movedPlain).Round(time.Millisecond))
-			t.Logf("%s: go-redis moved %v after the fault, this library %v after go-redis", what,
-				trial.movedPlain.Sub(began).Round(time.Millisecond), later[len(later)-1])
-			for l, name := range bothLibraries {
-				c := trial.counts[l]
-				t.Logf("%s: %s: %d of %d locks had two holders, and %d in the grace before", what, name, c.twice, c.judged, c.early)
+			t.Logf("%s: this library moved %v after go-redis; %+v", what, trial.movedOurs.Sub(trial.movedPlain), trial.counts)
+			for _, c := range trial.counts {
 				assert.GreaterOrEqual(t, c.judged, failoverTries, what)
 			}
 			assert.NotZero(t, trial.movedOurs, what)
@@ -128,8 +122,7 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 			assert.False(t, trial.counts[0].astray, "%s: a holder extended its lock where nobody else looks", what)
 		}
 	}
-	slices.Sort(later)
-	t.Logf("this library moved after go-redis: median %v, worst %v", later[len(later)/2], later[len(later)-1])
+
 }
 
 // hold locks a name with each library of the first process, and waits until the replica has these locks.

@@ -109,7 +109,8 @@ func (f *fleet) lock(lib safety.Library, name, value string) fleetLock {
 
 // locked returns a lock that is held.
 func (f *fleet) locked(lib safety.Library, name string) fleetLock {
-	m := f.locked(lib, name)
+	m := f.lock(lib, name, "")
+	require.NoError(f, m.try())
 	return m
 }
 

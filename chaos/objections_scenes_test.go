@@ -191,10 +191,7 @@ func lateRelease(s *stage) finding {
 	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), setting{Expiry: long})
 	g := s.lock(a, 0)
 	for _, d := range detours {
-		d.holdRequests()
-		// Otherwise rueidislock would open a new connection, and extend the lock
-		// on it.
-		d.future.up.shut()
+		d.hold(true, true, up) // on a new connection rueidislock would extend the lock
 	}
 	ctx := s.patience()
 	var unlocking sync.WaitGroup

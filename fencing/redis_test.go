@@ -329,26 +329,6 @@ func TestRedisReadKeepsAtLeast(t *testing.T) {
 	})
 }
 
-// TestRedisManyReadersAndWriters checks that no read saw the writes out of order.
-func TestRedisManyReadersAndWriters(t *testing.T) {
-	client := realredis.Start(t, 1)[0].Client()
-	r, ctx := fencing.NewRedis(client), t.Context()
-	var h history
-	manyCalls(&h, 200, func(token uint64) error {
-		return r.Set(ctx, "key", token, token, 0)
-	}, func(token uint64) (uint64, error) {
-		value, err := r.Read(ctx, "key", token, 0)
-		if errors.Is(err, redis.Nil) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		return strconv.ParseUint(value, 10, 64)
-	})
-	h.check(t)
-}
-
 // earlierWrite is the script of the version that had no Read. It knows only the fields value and fence.
 var earlierWrite = redis.NewScript(`
 local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'

@@ -122,7 +122,7 @@ func (w *worker) works(ctx context.Context, t *testing.T) {
 		select {
 		case line, ok := <-w.lines:
 			if !ok {
-				require.False(t, w.worked) 
+				require.False(t, w.worked)
 				require.Less(t, starts, 10)
 				require.Error(t, w.cmd.Wait())
 				w.start(ctx, t)

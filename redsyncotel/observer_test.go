@@ -131,7 +131,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 		}
 		found, limit := collect(t, reader), limits(nodes, max(names, 1))
 		for name, all := range found {
-			t.Logf("%d names, %s: %d series, at most %d", names, name, len(all), limit[name])
+
 			assert.LessOrEqual(t, len(all), limit[name], name)
 			for _, s := range all {
 				for key, value := range s.attributes {

@@ -73,10 +73,8 @@ func TestLeadNextTerm(t *testing.T) {
 	last := 0
 	for round := range 3 {
 		await(t, "a term", func() bool { return n.lines()[0] != "" && len(n.lines()) == round+1 })
-		token, err := strconv.Atoi(n.lines()[round])
-		if err != nil || token <= last {
-			t.Fatalf("fencing tokens %q, %v: they do not rise", n.lines(), err)
-		}
+		token := must(strconv.Atoi(n.lines()[round]))
+		require.Greater(t, token, last)
 		last = token
 		probe := n + note("."+n.lines()[round])
 		pids := []int{probe.pid(t), probe.child().pid(t)}

@@ -33,16 +33,12 @@ func TestSignalsReachGroup(t *testing.T) {
 		r.signal(s)
 		n.await(t, s.String())
 		n.child().await(t, s.String())
-		if !isHeld(t, servers, "job") || r.hasEnded() {
-			t.Fatalf("after %v redsync does not hold the lock", s)
-		}
+		require.True(t, isHeld(t, servers, "job") && !r.hasEnded(), s)
 	}
 	child := n.child().pid(t)
 	r.ends(servers, n)
 	for _, s := range ending {
-		if n.count(s.String()) != 1 || n.child().count(s.String()) != 1 {
-			t.Errorf("%v: COMMAND got %q, its child %q", s, n.lines(), n.child().lines())
-		}
+		assert.Equal(t, [2]int{1, 1}, [2]int{n.count(s.String()), n.child().count(s.String())}, s)
 	}
 	assert.True(t, isAlive(child))
 	n.child().end(t)
@@ -53,18 +49,14 @@ func TestSignalsReachGroup(t *testing.T) {
 func TestSignalsForeground(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run --foreground job", "child")
-	if got, want := stateOf(n.pid(t)).group, r.pid(); got != want {
-		t.Errorf("COMMAND is in group %d, want %d, which is that of redsync", got, want)
-	}
+	assert.Equal(t, r.pid(), stateOf(n.pid(t)).group)
 	for _, s := range ending {
 		r.signal(s)
 		n.await(t, s.String())
 	}
 	n.child().end(t)
 	awaitDead(t, n.child().pid(t))
-	if lines := n.child().lines(); len(lines) != 1 {
-		t.Errorf("the child of COMMAND got %q, want no signal", lines)
-	}
+	assert.Len(t, n.child().lines(), 1) // no signal
 	r.ends(servers, n)
 }
 
@@ -97,9 +89,7 @@ func TestSignalsBeforeLock(t *testing.T) {
 			n.end(t)
 		}
 		r.signal(s)
-		if got, want := r.status(), 128+int(s); got != want {
-			t.Errorf("%v after %v: status %d, want %d", s, delay, got, want)
-		}
+		assert.Equal(t, 128+int(s), r.status(), "%v after %v", s, delay)
 		if i%4 == 1 && s != syscall.SIGINT { // it waited
 			r.wantStderr("redsync: ended by the signal")
 		}

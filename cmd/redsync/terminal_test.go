@@ -154,9 +154,7 @@ func TestTerminalKeys(t *testing.T) {
 		n.await(t, syscall.SIGQUIT.String())
 		send(t, stateOf(stateOf(pid).parent).parent, syscall.SIGUSR1)
 		n.await(t, syscall.SIGUSR1.String()) // takes the same way as a second signal of the keys would
-		if n.count(syscall.SIGINT.String()) != 1 || n.count(syscall.SIGQUIT.String()) != 1 {
-			t.Errorf("COMMAND got %q", n.lines())
-		}
+		assert.Equal(t, [2]int{1, 1}, [2]int{n.count(syscall.SIGINT.String()), n.count(syscall.SIGQUIT.String())})
 		assert.True(t, isHeld(t, c.servers, "job"))
 		n.end(t)
 		c.wantStatus(7)
@@ -212,9 +210,7 @@ func TestTerminalStopLost(t *testing.T) {
 		awaitDead(t, pid)
 		c.enter("wait -f %%1; echo status=$?.") // not fg: the job may have ended
 		c.expect(fmt.Sprintf("status=%d.", exitLost))
-		if after := len(n.lines()); after != before {
-			t.Errorf("COMMAND went on: %q", n.lines()[before:])
-		}
+		assert.Len(t, n.lines(), before)
 	})
 }
 
@@ -272,9 +268,7 @@ func TestTerminalUse(t *testing.T) {
 				console.expect("redsync run")
 				used()
 			}
-			if strings.Contains(console.text(), "see --foreground") {
-				t.Error("redsync advises what was done")
-			}
+			assert.NotContains(t, console.text(), "see --foreground") // it was done
 			console.enter("redsync run job -- %s", c.command)
 			console.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
 			console.expect("Stopped")

@@ -45,27 +45,6 @@ func (d *database) requireUnread(id string, token, newest uint64) {
 	requireStale(d.to, err, token, newest)
 }
 
-func TestSQLReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(d *database) {
-		for _, p := range pairs {
-			ctx, id := d.Context(), d.newResource()
-			d.requireRead(id, p.newer, "new")
-			requireStale(d, d.write(ctx, id, p.older, "late"), p.older, p.newer)
-			d.requireRead(id, p.older, "new") // readers do not refuse each other
-			d.requireRead(id, p.newer, "new")
-
-			require.NoError(d, d.write(ctx, id, p.newer, "newer")) // a holder that has read may write
-			d.requireRead(id, p.newer, "newer")                    // the writer may read too, as after Downgrade
-			require.NoError(d, d.write(ctx, id, p.newer, "newer again"))
-			d.requireUnread(id, p.older, p.newer)
-			requireStale(d, d.write(ctx, id, p.older, "paused"), p.older, p.newer)
-			require.ErrorIs(d, d.write(ctx, id, 0, "none"), fencing.ErrNoToken)
-			require.ErrorIs(d, d.look(ctx, id, 0), fencing.ErrNoToken)
-			assert.Equal(d, "newer again", d.state(id))
-		}
-	})
-}
-
 func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 	onDatabases(t, func(d *database) {
 		ctx, id := d.Context(), d.newResource()

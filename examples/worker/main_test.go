@@ -119,17 +119,6 @@ func disturbed(t *testing.T, disturb func(*redsynctest.Nodes), args ...string) (
 	return text, err
 }
 
-func TestRunMinorityFails(t *testing.T) {
-	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
-		time.AfterFunc(5*time.Second, nodes.Node(1).Down)
-		time.AfterFunc(7*time.Second, nodes.Node(3).Freeze)
-		time.AfterFunc(12*time.Second, nodes.Node(1).Up)
-		time.AfterFunc(8*time.Second, nodes.Node(3).Thaw)
-	}, "-for", "20s")
-	require.NoError(t, err)
-	assertUndisturbed(t, text)
-}
-
 func TestRunQuorumFailsForGood(t *testing.T) {
 	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
 		for _, fail := range []func(){nodes.Node(0).Down, nodes.Node(1).Down, nodes.Node(2).Freeze} {
