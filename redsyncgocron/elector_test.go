@@ -147,25 +147,21 @@ func TestNewElectorRefuses(t *testing.T) {
 
 // What only Lead finds out ends the campaign. IsLeader says why, for good.
 func TestElectorThatCannotCampaign(t *testing.T) {
-	for text, option := range map[string]redsync.Option{
+	plays(t, map[string]redsync.Option{
 		"Lead excludes WithShared": redsync.WithShared(),
 		"Lead excludes WithValue":  redsync.WithValue("somebody's"),
 		assert.AnError.Error():     redsync.WithGenValueFunc(func() (string, error) { return "", assert.AnError }),
-	} {
-		t.Run(text, func(t *testing.T) {
-			play(t, func(k *kit) {
-				e := k.elector(k.rs.With(option))
-				k.leads(e, false)
-				told := k.reported(redsyncgocron.NotElected)
-				require.ErrorContains(k, told[0].Err, text)
-				time.Sleep(time.Hour)
-				k.leads(e, false)
-				require.ErrorIs(k, e.IsLeader(k.Context()), told[0].Err)
-				require.NoError(k, e.Shutdown(k.Context()))
-				k.reported()
-			})
-		})
-	}
+	}, func(k *kit, text string, option redsync.Option) {
+		e := k.elector(k.rs.With(option))
+		k.leads(e, false)
+		told := k.reported(redsyncgocron.NotElected)
+		require.ErrorContains(k, told[0].Err, text)
+		time.Sleep(time.Hour)
+		k.leads(e, false)
+		require.ErrorIs(k, e.IsLeader(k.Context()), told[0].Err)
+		require.NoError(k, e.Shutdown(k.Context()))
+		k.reported()
+	})
 }
 
 // Close of the Redsync ends the leadership and the campaign.

@@ -44,6 +44,15 @@ func play(t *testing.T, test func(k *kit)) {
 }
 
 // playAlone plays a test in a bubble.
+// plays plays a test once for each case.
+func plays[C any](t *testing.T, cases map[string]C, test func(k *kit, name string, c C)) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) { test(k, name, c) })
+		})
+	}
+}
+
 func playAlone(t *testing.T, test func(k *kit)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
@@ -96,6 +105,13 @@ func (k *kit) locker(rs *redsync.Redsync, options ...redsyncgocron.Option) gocro
 }
 
 // elector returns an Elector of a process, which the end of the test shuts down.
+// locks locks the job.
+func (k *kit) locks(l gocron.Locker) gocron.Lock {
+	lock, err := l.Lock(k.Context(), "report")
+	require.NoError(k, err)
+	return lock
+}
+
 func (k *kit) elector(rs *redsync.Redsync, options ...redsyncgocron.Option) *redsyncgocron.Elector {
 	options = append([]redsyncgocron.Option{redsyncgocron.WithReport(k.report)}, options...)
 	e, err := redsyncgocron.NewElector(k.Context(), rs, "jobs", options...)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -30,7 +31,9 @@ const (
 // of a resource, state its data.
 type database struct {
 	*testing.T
-	to require.TestingT // what is told of failures: T, or a test of rapid inside it
+	to  require.TestingT // what is told of failures: T, or a test of rapid inside it
+	ctx context.Context  //nolint:containedctx // of the test
+	id  string           // of a resource with the state "new"
 	*fencing.SQL
 	db   *sql.DB
 	kind string
@@ -59,7 +62,7 @@ func onServers(t *testing.T, f func(d *database)) {
 
 // empty returns a database of its own for the test, without tables.
 func empty(t *testing.T, kind string, s session) *database {
-	d := &database{T: t, to: t, kind: kind}
+	d := &database{T: t, to: t, ctx: rigtest.Bounded(t), kind: kind}
 	if kind == kindSQLite {
 		file := filepath.Join(t.TempDir(), "test.db")
 		d.again = func(t *testing.T, _ session) *sql.DB {
@@ -80,12 +83,13 @@ func (d *database) as(s session) *database {
 	guard := map[string]func(*sql.DB) *fencing.SQL{
 		kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
 	}[d.kind](db)
-	return &database{d.T, d.to, guard, db, d.kind, d.again}
+	return &database{d.T, d.to, d.ctx, d.id, guard, db, d.kind, d.again}
 }
 
 // on returns the database for a part of the test.
 func (d database) on(t require.TestingT) *database {
-	d.to = t
+	d.to, d.ctx = t, d.Context()
+	d.id = d.newResource()
 	return &d
 }
 
@@ -99,6 +103,7 @@ func (d *database) create() *database {
 		id = "VARBINARY(255)"
 	}
 	d.exec(`CREATE TABLE fencing_test (id ` + id + ` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	d.id = d.newResource()
 	return d
 }
 
@@ -131,6 +136,15 @@ func numbered(query string) string {
 	return b.String()
 }
 
+// do and read are Do and Read of the resource.
+func (d *database) do(token uint64, write func(*sql.Tx) error) error {
+	return d.Do(d.ctx, d.id, token, write)
+}
+
+func (d *database) read(token uint64, read func(*sql.Tx) error) error {
+	return d.Read(d.ctx, d.id, token, read)
+}
+
 // newResource inserts a resource with the state "new", and returns its name.
 func (d *database) newResource() string {
 	id := rand.Text()
@@ -139,22 +153,22 @@ func (d *database) newResource() string {
 }
 
 // save returns a function for Do that sets the state of id.
-func (d *database) save(ctx context.Context, id, state string) func(*sql.Tx) error {
+func (d *database) save(state string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, d.query(`UPDATE fencing_test SET state = ? WHERE id = ?`), state, id)
+		_, err := tx.ExecContext(d.ctx, d.query(`UPDATE fencing_test SET state = ? WHERE id = ?`), state, d.id)
 		return err
 	}
 }
 
 // write saves a state with a token.
-func (d *database) write(ctx context.Context, id string, token uint64, state string) error {
-	return d.Do(ctx, id, token, d.save(ctx, id, state))
+func (d *database) write(token uint64, state string) error {
+	return d.do(token, d.save(state))
 }
 
 const selectState = `SELECT state FROM fencing_test WHERE id = ?`
 
-func (d *database) state(id string) (state string) {
-	require.NoError(d.to, d.db.QueryRowContext(context.Background(), d.query(selectState), id).Scan(&state))
+func (d *database) state() (state string) {
+	require.NoError(d.to, d.db.QueryRowContext(context.Background(), d.query(selectState), d.id).Scan(&state))
 	return state
 }
 
@@ -181,28 +195,27 @@ var errWrite = errors.New("the write failed")
 
 func TestSQLFailedWriteChangesNothing(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
-		fail := func(tx *sql.Tx) error { return errors.Join(d.save(ctx, id, "failed")(tx), errWrite) }
-		err := d.Do(ctx, id, 2, fail)
+		fail := func(tx *sql.Tx) error { return errors.Join(d.save("failed")(tx), errWrite) }
+		err := d.do(2, fail)
 		require.ErrorIs(d, err, errWrite)
-		assert.Equal(d, "new", d.state(id))
-		require.Panics(d, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(d, d.write(ctx, id, 1, "saved")) // no write with a newer token has succeeded
-		assert.Equal(d, "saved", d.state(id))
+		assert.Equal(d, "new", d.state())
+		require.Panics(d, func() { _ = d.do(2, func(*sql.Tx) error { panic("write") }) })
+		require.NoError(d, d.write(1, "saved")) // no write with a newer token has succeeded
+		assert.Equal(d, "saved", d.state())
 	})
 }
 
 func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, cancel := context.WithCancel(d.Context())
-		id := d.newResource()
-		err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
+		var cancel func()
+		d.ctx, cancel = context.WithCancel(d.ctx)
+		err := d.do(2, func(tx *sql.Tx) error {
 			defer cancel()
-			return d.save(ctx, id, "failed")(tx)
+			return d.save("failed")(tx)
 		})
 		require.ErrorContains(d, err, "fencing: commit: ")
-		assert.Equal(d, "new", d.state(id))
-		require.ErrorIs(d, d.write(ctx, id, 2, "failed"), context.Canceled)
+		assert.Equal(d, "new", d.state())
+		require.ErrorIs(d, d.write(2, "failed"), context.Canceled)
 	})
 }
 
@@ -214,23 +227,22 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		strings.Repeat("ü", 127) + "x", strings.Repeat("ü", 127) + "X", strings.Repeat("x", 254) + " ", strings.Repeat("x", 255),
 	}
 	onDatabases(t, func(d *database) {
-		ctx := d.Context()
 		names := names
 		if d.kind != kindPostgreSQL { // there a text has neither
 			names = append(slices.Clip(names), "x\x00", "\x00", "\xff", "\xfe", "\xc3", "\xc3(")
 		}
 		for i, name := range names {
 			token := uint64(1000 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
-			require.NoError(d, d.Do(ctx, name, token, nothing), "%q", name)
+			require.NoError(d, d.Do(d.ctx, name, token, nothing), "%q", name)
 		}
 		for i, name := range names {
 			token := uint64(1000 - i)
-			requireStale(d, d.Do(ctx, name, token-1, nothing), token-1, token)
-			require.NoError(d, d.Read(ctx, name, token, nothing), "%q", name)
+			requireStale(d, d.Do(d.ctx, name, token-1, nothing), token-1, token)
+			require.NoError(d, d.Read(d.ctx, name, token, nothing), "%q", name)
 		}
 		if d.kind == kindPostgreSQL {
 			for _, name := range []string{"x\x00", "\xff"} {
-				require.ErrorContains(d, d.Do(ctx, name, 1, nothing), "fencing: raise the token of ")
+				require.ErrorContains(d, d.Do(d.ctx, name, 1, nothing), "fencing: raise the token of ")
 			}
 		}
 	})
@@ -239,15 +251,14 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 // Processes whose connections have different character sets mean the same name.
 func TestSQLMySQLCharacterSets(t *testing.T) {
 	d := empty(t, kindMySQL, session{}).create()
-	ctx := t.Context()
-	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
+	require.NoError(t, d.Do(d.ctx, "ü", 5, nothing))
 	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
 		for _, plain := range []bool{false, true} {
 			guard := d.as(session{charset: charset, plain: plain})
-			requireStale(t, guard.Do(ctx, "ü", 4, nothing), 4, 5)
-			require.NoError(t, guard.Do(ctx, "ü", 5, nothing))
-			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
-			requireStale(t, guard.Read(ctx, "ü", 4, nothing), 4, 5)
+			requireStale(t, guard.Do(d.ctx, "ü", 4, nothing), 4, 5)
+			require.NoError(t, guard.Do(d.ctx, "ü", 5, nothing))
+			require.NoError(t, guard.Read(d.ctx, "ü", 5, nothing))
+			requireStale(t, guard.Read(d.ctx, "ü", 4, nothing), 4, 5)
 		}
 	}
 }
@@ -257,17 +268,16 @@ func TestSQLMySQLCharacterSets(t *testing.T) {
 // refuse the transaction even so.
 func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
-		require.NoError(d, d.write(ctx, id, 1, "old"))
-		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.snapshot()})
+		require.NoError(d, d.write(1, "old"))
+		tx, err := d.db.BeginTx(d.ctx, &sql.TxOptions{Isolation: d.snapshot()})
 		require.NoError(d, err)
 		defer func() { _ = tx.Rollback() }()
 		var state string
-		require.NoError(d, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
-		require.NoError(d, d.write(ctx, id, 2, "newer"))
-		require.Error(d, d.Check(ctx, tx, id, 1))
+		require.NoError(d, tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&state))
+		require.NoError(d, d.write(2, "newer"))
+		require.Error(d, d.Check(d.ctx, tx, d.id, 1))
 		require.NoError(d, tx.Rollback())
-		assert.Equal(d, "newer", d.state(id))
+		assert.Equal(d, "newer", d.state())
 	})
 }
 
@@ -285,35 +295,34 @@ func TestSQLLikeTheModel(t *testing.T) {
 
 // checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
 func (d *database) checkModel(calls ...string) {
-	ctx, before := d.Context(), earlierOf(d.kind)
+	before := earlierOf(d.kind)
 	rapid.Check(d.T, func(t *rapid.T) {
 		d := d.on(t)
-		id := d.newResource()
 		var write, read uint64 // the highest token of a write, and of a read
 		state := "new"
 		for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
 			newest, next := max(write, read), fmt.Sprint("state ", i)
 			base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
 			token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
-			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(ctx, id, next)
+			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(next)
 			var err error
 			switch {
 			case call == "read" && token == 0:
-				err = d.Read(ctx, id, token, nil)
+				err = d.read(token, nil)
 			case call == "read" && token < write:
-				d.requireUnread(id, token, write)
+				d.requireUnread(token, write)
 				continue
 			case call == "read":
-				d.requireRead(id, token, state)
+				d.requireRead(token, state)
 				read = max(read, token)
 				continue
 			case call == "earlier":
 				token = max(token, 1)
-				err = before.do(ctx, d.db, id, token, save)
+				err = before.do(d.ctx, d.db, d.id, token, save)
 			case call == "fails":
-				err = d.Do(ctx, id, token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
+				err = d.do(token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
 			default:
-				err = d.Do(ctx, id, token, save)
+				err = d.do(token, save)
 			}
 			switch {
 			case call == "earlier" && token < newest:
@@ -328,7 +337,7 @@ func (d *database) checkModel(calls ...string) {
 				require.NoError(t, err)
 				write, state = token, next
 			}
-			require.Equal(t, state, d.state(id))
+			require.Equal(t, state, d.state())
 		}
 	})
 }

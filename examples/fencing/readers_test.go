@@ -14,32 +14,31 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
 // load returns a function for Read that stores the state of id in *state.
-func (d *database) load(ctx context.Context, id string, state *string) func(*sql.Tx) error {
+func (d *database) load(state *string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, d.query(selectState), id).Scan(state)
+		return tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(state)
 	}
 }
 
 // look reads with a token, whatever it finds.
-func (d *database) look(ctx context.Context, id string, token uint64) error {
-	return d.Read(ctx, id, token, d.load(ctx, id, new(string)))
+func (d *database) look(token uint64) error {
+	return d.read(token, d.load(new(string)))
 }
 
 // requireRead requires that a read with token finds the state.
-func (d *database) requireRead(id string, token uint64, state string) {
-	ctx, found := context.Background(), ""
-	require.NoError(d.to, d.Read(ctx, id, token, d.load(ctx, id, &found)))
+func (d *database) requireRead(token uint64, state string) {
+	found := ""
+	require.NoError(d.to, d.read(token, d.load(&found)))
 	require.Equal(d.to, state, found)
 }
 
 // requireUnread requires that a read with token is refused because a write had the token newest.
-func (d *database) requireUnread(id string, token, newest uint64) {
-	err := d.Read(context.Background(), id, token, func(*sql.Tx) error {
+func (d *database) requireUnread(token, newest uint64) {
+	err := d.read(token, func(*sql.Tx) error {
 		return errors.New("called")
 	})
 	requireStale(d.to, err, token, newest)
@@ -47,11 +46,10 @@ func (d *database) requireUnread(id string, token, newest uint64) {
 
 func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
-		require.ErrorIs(d, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
-		requireStale(d, d.write(ctx, id, 1, "late"), 1, 2)
-		require.Panics(d, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
-		requireStale(d, d.write(ctx, id, 3, "late"), 3, 4)
+		require.ErrorIs(d, d.read(2, func(*sql.Tx) error { return errWrite }), errWrite)
+		requireStale(d, d.write(1, "late"), 1, 2)
+		require.Panics(d, func() { _ = d.read(4, func(*sql.Tx) error { panic("read") }) })
+		requireStale(d, d.write(3, "late"), 3, 4)
 	})
 }
 
@@ -59,33 +57,30 @@ func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 // reader must see nothing of the write.
 func TestSQLReadIsOfOneTime(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
-		require.NoError(d, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
-			require.NoError(d, d.write(ctx, id, 2, "newer"))
+		require.NoError(d, d.read(1, func(tx *sql.Tx) error {
+			require.NoError(d, d.write(2, "newer"))
 			var state string
-			require.NoError(d, d.load(ctx, id, &state)(tx))
+			require.NoError(d, d.load(&state)(tx))
 			assert.Equal(d, "new", state)
 			return nil
 		}))
-		d.requireUnread(id, 1, 2)
-		d.requireRead(id, 2, "newer")
+		d.requireUnread(1, 2)
+		d.requireRead(2, "newer")
 	})
 }
 
 func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		id := d.newResource()
 		var inside, all sync.WaitGroup
 		inside.Add(4)
 		for token := range uint64(4) {
 			all.Go(func() {
 				enter := sync.OnceFunc(inside.Done)
 				defer enter() // if this read fails, the others must not wait for it
-				assert.NoError(d, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
+				assert.NoError(d, d.read(token+1, func(tx *sql.Tx) error {
 					enter()
 					inside.Wait()
-					return d.load(ctx, id, new(string))(tx)
+					return d.load(new(string))(tx)
 				}))
 			})
 		}
@@ -96,17 +91,15 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 // A reader that comes while an older holder writes must see all of that write.
 func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		id := d.newResource()
 		found, read := "", make(chan error, 1)
-		require.NoError(d, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
-			go func() { read <- d.Read(ctx, id, 2, d.load(ctx, id, &found)) }()
+		require.NoError(d, d.do(1, func(tx *sql.Tx) error {
+			go func() { read <- d.read(2, d.load(&found)) }()
 			if d.kind == kindSQLite {
 				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // SQLite cannot say whether the reader waits yet
 			} else {
 				d.awaitWaiting(1)
 			}
-			return d.save(ctx, id, "saved")(tx)
+			return d.save("saved")(tx)
 		}))
 		require.NoError(d, <-read)
 		assert.Equal(d, "saved", found)
@@ -115,10 +108,9 @@ func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 
 func TestSQLReadDoesNotWrite(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
-		err := d.Read(ctx, id, 1, d.save(ctx, id, "by a reader"))
+		err := d.read(1, d.save("by a reader"))
 		assert.Equal(d, d.kind != kindSQLite, err != nil, "%v", err)
-		assert.Equal(d, "new", d.state(id))
+		assert.Equal(d, "new", d.state())
 	})
 }
 
@@ -126,8 +118,6 @@ func TestSQLReadDoesNotWrite(t *testing.T) {
 // token newer than its own. No write may have a token between the one that a read finds and its own.
 func TestSQLManyReadersAndWriters(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		id := d.newResource()
 		var mu sync.Mutex
 		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
 		var clock atomic.Uint64    // tokens are close to it, so that many are stale
@@ -140,9 +130,9 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 					var err error
 					write := mathrand.IntN(4) == 0
 					if write {
-						err = d.write(ctx, id, token, text)
+						err = d.write(token, text)
 					} else {
-						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
+						err = d.read(token, d.load(&found))
 					}
 					if err != nil {
 						assert.ErrorIs(d, err, fencing.ErrStale)
@@ -231,16 +221,15 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 // TestSQLEarlierVersion lets processes of an earlier version write as well, to a table that an earlier version has created.
 func TestSQLEarlierVersion(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx, before := d.Context(), earlierOf(d.kind)
+		before := earlierOf(d.kind)
 		d.exec(`DROP TABLE fencing_tokens`)
 		d.exec(before.create)
-		old := d.newResource()
-		require.NoError(d, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
+		require.NoError(d, before.do(d.ctx, d.db, d.id, 7, d.save("old")))
 		if d.kind == kindMySQL {
-			require.NoError(d, d.Create(ctx)) // only MySQL needs another call of Create
+			require.NoError(d, d.Create(d.ctx)) // only MySQL needs another call of Create
 		}
-		d.requireUnread(old, 6, 7)
-		d.requireRead(old, 7, "old")
+		d.requireUnread(6, 7)
+		d.requireRead(7, "old")
 		d.checkModel("earlier", "do", "read", "read")
 	})
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -41,9 +40,9 @@ func repeatable(err error) bool {
 const errCheckRead = 1020
 
 // doAgain calls Do until it returns no error that is repeatable.
-func (d *database) doAgain(ctx context.Context, name string, token uint64, write func(*sql.Tx) error) (err error) {
+func (d *database) doAgain(name string, token uint64, write func(*sql.Tx) error) (err error) {
 	for range 100 {
-		if err = d.Do(ctx, name, token, write); !repeatable(err) {
+		if err = d.Do(d.ctx, name, token, write); !repeatable(err) {
 			return err
 		}
 	}
@@ -66,25 +65,23 @@ func (d *database) awaitWaiting(n int) {
 // TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
 func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		id := d.newResource()
-		require.NoError(d, d.write(ctx, id, 1, "0"))
+		require.NoError(d, d.write(1, "0"))
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
 				for range 8 {
-					assert.NoError(d, d.doAgain(ctx, id, 1, func(tx *sql.Tx) error {
+					assert.NoError(d, d.doAgain(d.id, 1, func(tx *sql.Tx) error {
 						var count int
-						if err := tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&count); err != nil {
+						if err := tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&count); err != nil {
 							return err
 						}
-						return d.save(ctx, id, fmt.Sprint(count+1))(tx)
+						return d.save(fmt.Sprint(count + 1))(tx)
 					}))
 				}
 			})
 		}
 		all.Wait()
-		assert.Equal(d, "40", d.state(id))
+		assert.Equal(d, "40", d.state())
 	})
 }
 
@@ -92,14 +89,13 @@ func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 // deadlock of those that wait. Then they get its error, not ErrStale, and succeed when they repeat the call.
 func TestSQLFirstWriteFails(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
 		for round := range 5 {
 			name := fmt.Sprint("round ", round)
 			var all sync.WaitGroup
-			err := d.Do(ctx, name, 2, func(*sql.Tx) error {
+			err := d.Do(d.ctx, name, 2, func(*sql.Tx) error {
 				for range 4 {
 					all.Go(func() {
-						assert.NoError(d, d.doAgain(ctx, name, 1, nothing))
+						assert.NoError(d, d.doAgain(name, 1, nothing))
 					})
 				}
 				d.awaitWaiting(4)
@@ -113,12 +109,11 @@ func TestSQLFirstWriteFails(t *testing.T) {
 
 func TestSQLOtherNamesDoNotWait(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
 		for range 2 { // the second time the table has the names
-			require.NoError(d, d.Do(ctx, "b", 1, func(*sql.Tx) error {
+			require.NoError(d, d.Do(d.ctx, "b", 1, func(*sql.Tx) error {
 				for _, name := range []string{"a", "c", "bb", "B"} {
-					assert.NoError(d, d.Do(ctx, name, 1, nothing), name)
-					assert.NoError(d, d.Read(ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Do(d.ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Read(d.ctx, name, 1, nothing), name)
 				}
 				return nil
 			}))
@@ -126,45 +121,31 @@ func TestSQLOtherNamesDoNotWait(t *testing.T) {
 	})
 }
 
-// levels are the isolation levels, and whether a transaction of that level may meet an error that asks to repeat it,
-// where it waits for another.
-var levels = map[string][]struct {
-	level  sql.IsolationLevel
-	repeat bool
-}{
-	kindPostgreSQL: {
-		{sql.LevelReadUncommitted, false},
-		{sql.LevelReadCommitted, false},
-		{sql.LevelRepeatableRead, true},
-		{sql.LevelSerializable, true},
-	},
-	kindMySQL: {
-		{sql.LevelReadUncommitted, false},
-		{sql.LevelReadCommitted, false},
-		{sql.LevelRepeatableRead, false},
-		{sql.LevelSerializable, false},
-	},
+var levels = []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+
+// repeats reports whether a transaction of that level may meet an error that asks to repeat it, where it waits for another.
+func (d *database) repeats(level sql.IsolationLevel) bool {
+	return d.kind == kindPostgreSQL && level >= sql.LevelRepeatableRead
 }
 
 // TestSQLWaitingWriter: a transaction waits for one with an older, equal or newer token. Afterwards the guard gives its
 // verdict, or the database asks to repeat the transaction; then the verdict comes at the second time.
 func TestSQLWaitingWriter(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		for _, l := range levels[d.kind] {
+		for _, l := range levels {
 			for _, waiting := range []uint64{4, 5, 6} {
 				for _, known := range []bool{false, true} {
-					name := fmt.Sprint(l.level, waiting, known)
+					name := fmt.Sprint(l, waiting, known)
 					if known {
-						require.NoError(d, d.Do(ctx, name, 1, nothing))
+						require.NoError(d, d.Do(d.ctx, name, 1, nothing))
 					}
-					err := d.whileOneWrites(ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
-					if l.repeat {
+					err := d.whileOneWrites(name, 5, func() error { return d.checkAt(l, name, waiting) })
+					if d.repeats(l) {
 						require.Error(d, err, name)
 						require.True(d, repeatable(err), "%s: %v", name, err)
 						require.NotErrorIs(d, err, fencing.ErrStale)
 						require.ErrorContains(d, err, "fencing: raise the token of ")
-						err = d.checkAt(ctx, l.level, name, waiting)
+						err = d.checkAt(l, name, waiting)
 					}
 					if waiting < 5 {
 						requireStale(d, err, waiting, 5)
@@ -178,9 +159,9 @@ func TestSQLWaitingWriter(t *testing.T) {
 }
 
 // whileOneWrites returns the error of f, which waits in the database until a write with token is committed.
-func (d *database) whileOneWrites(ctx context.Context, name string, token uint64, f func() error) error {
+func (d *database) whileOneWrites(name string, token uint64, f func() error) error {
 	result := make(chan error, 1)
-	require.NoError(d, d.Do(ctx, name, token, func(*sql.Tx) error {
+	require.NoError(d, d.Do(d.ctx, name, token, func(*sql.Tx) error {
 		go func() { result <- f() }()
 		d.awaitWaiting(1)
 		return nil
@@ -189,13 +170,13 @@ func (d *database) whileOneWrites(ctx context.Context, name string, token uint64
 }
 
 // checkAt calls Check in a transaction of that level.
-func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name string, token uint64) error {
-	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+func (d *database) checkAt(level sql.IsolationLevel, name string, token uint64) error {
+	tx, err := d.db.BeginTx(d.ctx, &sql.TxOptions{Isolation: level})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := d.Check(ctx, tx, name, token); err != nil {
+	if err := d.Check(d.ctx, tx, name, token); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -204,27 +185,26 @@ func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name s
 // TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
 func TestSQLDefaultLevel(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		for i, l := range levels[d.kind] {
-			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.level.String())}
+		for i, l := range levels {
+			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.String())}
 			if d.kind == kindMySQL {
-				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
+				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.String(), " ", "-") + "'"}
 			}
 			guard := d.as(session{params: params})
 			name := fmt.Sprint(i)
-			write := func() error { return guard.Do(ctx, name, 4, nothing) }
-			read := func() error { return guard.Read(ctx, name, 4, nothing) }
+			write := func() error { return guard.Do(d.ctx, name, 4, nothing) }
+			read := func() error { return guard.Read(d.ctx, name, 4, nothing) }
 			for i, call := range []func() error{write, read} {
 				token := uint64(5 + i)
-				err := d.whileOneWrites(ctx, name, token, call)
-				if l.repeat {
-					require.True(d, repeatable(err), "%v: %v", l.level, err)
+				err := d.whileOneWrites(name, token, call)
+				if d.repeats(l) {
+					require.True(d, repeatable(err), "%v: %v", l, err)
 					err = call()
 				}
 				requireStale(d, err, 4, token)
 			}
-			require.NoError(d, guard.Do(ctx, name, 7, nothing))
-			require.NoError(d, guard.Read(ctx, name, 7, nothing))
+			require.NoError(d, guard.Do(d.ctx, name, 7, nothing))
+			require.NoError(d, guard.Read(d.ctx, name, 7, nothing))
 		}
 	})
 }
@@ -232,17 +212,16 @@ func TestSQLDefaultLevel(t *testing.T) {
 // Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
 func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create()
-	ctx, id := t.Context(), d.newResource()
-	require.NoError(t, d.write(ctx, id, 1, "old"))
-	err := d.whileOneWrites(ctx, id, 3, func() error { return d.write(ctx, id, 2, "late") })
+	require.NoError(t, d.write(1, "old"))
+	err := d.whileOneWrites(d.id, 3, func() error { return d.write(2, "late") })
 	requireStale(t, err, 2, 3)
 
-	tx, err := d.db.BeginTx(ctx, nil)
+	tx, err := d.db.BeginTx(d.ctx, nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
-	require.NoError(t, d.load(ctx, id, new(string))(tx)) // against the advice: before Check
-	require.NoError(t, d.write(ctx, id, 4, "newer"))
-	err = d.Check(ctx, tx, id, 3)
+	require.NoError(t, d.load(new(string))(tx)) // against the advice: before Check
+	require.NoError(t, d.write(4, "newer"))
+	err = d.Check(d.ctx, tx, d.id, 3)
 	require.NotErrorIs(t, err, fencing.ErrStale)
 	require.True(t, repeatable(err), "%v", err)
 }
@@ -254,40 +233,37 @@ func TestSQLLockTimeout(t *testing.T) {
 		kindMySQL:      {"innodb_lock_wait_timeout": "0"}, // MariaDB then does not wait at all
 	}
 	onServers(t, func(d *database) {
-		ctx, id := d.Context(), d.newResource()
 		guard := d.as(session{params: params[d.kind]})
-		require.NoError(d, d.Do(ctx, id, 2, func(*sql.Tx) error {
+		require.NoError(d, d.do(2, func(*sql.Tx) error {
 			for _, err := range []error{
-				guard.write(ctx, id, 1, "late"),
-				guard.write(ctx, id, 3, "newer"),
-				guard.look(ctx, id, 1),
-				guard.look(ctx, id, 3),
+				guard.write(1, "late"),
+				guard.write(3, "newer"),
+				guard.look(1),
+				guard.look(3),
 			} {
 				assert.ErrorContains(d, err, "fencing: raise the token of ")
 				assert.NotErrorIs(d, err, fencing.ErrStale)
 			}
 			return nil
 		}))
-		assert.Equal(d, "new", d.state(id))
-		requireStale(d, guard.write(ctx, id, 1, "late"), 1, 2)
-		require.NoError(d, guard.look(ctx, id, 3))
+		assert.Equal(d, "new", d.state())
+		requireStale(d, guard.write(1, "late"), 1, 2)
+		require.NoError(d, guard.look(3))
 	})
 }
 
 // TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
 func TestSQLOneConnection(t *testing.T) {
 	onDatabases(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
-		id := d.newResource()
 		d.db.SetMaxOpenConns(1)
 		fail := func(*sql.Tx) error { return errWrite }
 		for range 2 {
-			require.NoError(d, d.write(ctx, id, 2, "saved"))
-			require.NoError(d, d.look(ctx, id, 2))
-			requireStale(d, d.Do(ctx, id, 1, fail), 1, 2)
-			requireStale(d, d.Read(ctx, id, 1, fail), 1, 2)
-			require.ErrorIs(d, d.Do(ctx, id, 2, fail), errWrite)
-			require.ErrorIs(d, d.Read(ctx, id, 2, fail), errWrite)
+			require.NoError(d, d.write(2, "saved"))
+			require.NoError(d, d.look(2))
+			requireStale(d, d.do(1, fail), 1, 2)
+			requireStale(d, d.read(1, fail), 1, 2)
+			require.ErrorIs(d, d.do(2, fail), errWrite)
+			require.ErrorIs(d, d.read(2, fail), errWrite)
 		}
 	})
 }
@@ -295,7 +271,6 @@ func TestSQLOneConnection(t *testing.T) {
 // Two transactions that check two names in different orders wait for each other. The database ends one of them.
 func TestSQLDeadlock(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx := rigtest.Bounded(d.T)
 		var both, all sync.WaitGroup
 		both.Add(2)
 		errs := make([]error, 2)
@@ -303,10 +278,10 @@ func TestSQLDeadlock(t *testing.T) {
 			all.Go(func() {
 				met := sync.OnceFunc(both.Done)
 				defer met()
-				errs[i] = d.Do(ctx, names[0], 5, func(tx *sql.Tx) error {
+				errs[i] = d.Do(d.ctx, names[0], 5, func(tx *sql.Tx) error {
 					met()
 					both.Wait()
-					return d.Check(ctx, tx, names[1], 5)
+					return d.Check(d.ctx, tx, names[1], 5)
 				})
 			})
 		}
@@ -321,32 +296,30 @@ func TestSQLDeadlock(t *testing.T) {
 // The doc of Do warns of statements that MySQL commits implicitly: what the write has done stays, although it fails.
 func TestSQLMySQLImplicitCommit(t *testing.T) {
 	d := empty(t, kindMySQL, session{}).create()
-	ctx, id := t.Context(), d.newResource()
 	for token, create := range []string{``, `CREATE TABLE other (id INTEGER PRIMARY KEY)`} {
-		err := d.Do(ctx, id, uint64(token)+1, func(tx *sql.Tx) error {
-			err := d.save(ctx, id, "failed")(tx)
+		err := d.do(uint64(token)+1, func(tx *sql.Tx) error {
+			err := d.save("failed")(tx)
 			if err == nil && create != "" {
-				_, err = tx.ExecContext(ctx, create)
+				_, err = tx.ExecContext(d.ctx, create)
 			}
 			return errors.Join(err, errWrite)
 		})
 		require.ErrorIs(t, err, errWrite)
-		assert.Equal(t, create != "", d.state(id) == "failed")
+		assert.Equal(t, create != "", d.state() == "failed")
 	}
 }
 
 // In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
 func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
 	d := empty(t, kindPostgreSQL, session{}).create()
-	ctx, id := t.Context(), d.newResource()
-	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
-		err := d.save(ctx, id, "failed")(tx)
-		_, _ = tx.ExecContext(ctx, `SELECT 1/0`)
+	err := d.do(2, func(tx *sql.Tx) error {
+		err := d.save("failed")(tx)
+		_, _ = tx.ExecContext(d.ctx, `SELECT 1/0`)
 		return err
 	})
 	require.ErrorContains(t, err, "fencing: commit: ")
-	assert.Equal(t, "new", d.state(id))
-	require.NoError(t, d.write(ctx, id, 1, "saved"))
+	assert.Equal(t, "new", d.state())
+	require.NoError(t, d.write(1, "saved"))
 }
 
 // A cut is a connection that ends at the COMMIT: before the server has it, or before the answer.
@@ -379,21 +352,21 @@ func TestSQLCommitWithoutAnswer(t *testing.T) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				return &cut{conn, before}, err
 			}
-			ctx, id := d.Context(), d.newResource()
+			d.id = d.newResource()
 			guard := d.as(session{dial: dial})
-			err := guard.write(ctx, id, 2, "perhaps")
+			err := guard.write(2, "perhaps")
 			require.ErrorContains(d, err, "fencing: commit: ")
 			require.NotErrorIs(d, err, fencing.ErrStale)
-			err = d.write(ctx, id, 1, "older")
+			err = d.write(1, "older")
 			if before {
 				require.NoError(d, err)
-				assert.Equal(d, "older", d.state(id))
+				assert.Equal(d, "older", d.state())
 			} else {
 				requireStale(d, err, 1, 2)
-				assert.Equal(d, "perhaps", d.state(id))
+				assert.Equal(d, "perhaps", d.state())
 			}
-			require.NoError(d, d.write(ctx, id, 2, "repeated")) // the holder may repeat its write
-			assert.Equal(d, "repeated", d.state(id))
+			require.NoError(d, d.write(2, "repeated")) // the holder may repeat its write
+			assert.Equal(d, "repeated", d.state())
 		}
 	})
 }
@@ -428,7 +401,7 @@ func TestSQLCreateAtOnce(t *testing.T) {
 // TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.
 func TestSQLPrivileges(t *testing.T) {
 	onServers(t, func(d *database) {
-		ctx, id, user := d.Context(), d.newResource(), "fencing_"+strings.ToLower(rand.Text())
+		user := "fencing_" + strings.ToLower(rand.Text())
 		statements := []string{
 			`GRANT SELECT, INSERT, UPDATE ON fencing_tokens TO ` + user,
 			`GRANT SELECT, UPDATE ON fencing_test TO ` + user,
@@ -436,7 +409,7 @@ func TestSQLPrivileges(t *testing.T) {
 		drop := []string{`DROP USER ` + user}
 		if d.kind == kindPostgreSQL {
 			var schema string
-			require.NoError(d, d.db.QueryRowContext(ctx, `SELECT current_schema()`).Scan(&schema))
+			require.NoError(d, d.db.QueryRowContext(d.ctx, `SELECT current_schema()`).Scan(&schema))
 			statements = append([]string{`CREATE ROLE ` + user + ` LOGIN`, `GRANT USAGE ON SCHEMA ` + schema + ` TO ` + user}, statements...)
 			drop = []string{`DROP OWNED BY ` + user, `DROP ROLE ` + user}
 		} else {
@@ -451,10 +424,10 @@ func TestSQLPrivileges(t *testing.T) {
 			}
 		})
 		guard := d.as(session{user: user})
-		require.NoError(d, guard.write(ctx, id, 2, "saved"))
-		require.NoError(d, guard.look(ctx, id, 2))
-		requireStale(d, guard.write(ctx, id, 1, "late"), 1, 2)
-		requireStale(d, guard.look(ctx, id, 1), 1, 2)
-		require.ErrorContains(d, guard.Create(ctx), "fencing: create the table: ")
+		require.NoError(d, guard.write(2, "saved"))
+		require.NoError(d, guard.look(2))
+		requireStale(d, guard.write(1, "late"), 1, 2)
+		requireStale(d, guard.look(1), 1, 2)
+		require.ErrorContains(d, guard.Create(d.ctx), "fencing: create the table: ")
 	})
 }
