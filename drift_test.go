@@ -180,7 +180,7 @@ func TestTimingNodeTimeout(t *testing.T) {
 		c.b.timeoutFactor = defaultTimeoutFactor
 		got, err := c.b.derive()
 		require.NoError(t, err)
-		assert.Equal(t, c.want, got.NodeTimeout, "%+v", c.b)
+		assert.Equal(t, c.want, got.NodeTimeout, c.b)
 		assert.Equal(t, c.b.expiry, got.TTL)
 		assert.Equal(t, c.b.expiry-2*time.Millisecond, got.Validity)
 	}

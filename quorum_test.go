@@ -101,8 +101,8 @@ func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count
 	walked[before] = true
 	was := m.Standing(before)
 	if before.Voted() == m.All() {
-		assert.True(t, was.Decided(), "%+v", before)
-		assert.True(t, was.Won || was.Explained, "%+v", before)
+		assert.True(t, was.Decided(), before)
+		assert.True(t, was.Won || was.Explained, before)
 		return
 	}
 	for i := range m.All().Len() {
@@ -112,8 +112,8 @@ func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count
 		for _, v := range choices {
 			after := before.With(i, v)
 			is := m.Standing(after)
-			assert.False(t, is.Won && is.Blocked, "%+v", after)
-			assert.False(t, is.Rejected && !is.Blocked, "%+v", after)
+			assert.False(t, is.Won && is.Blocked, after)
+			assert.False(t, is.Rejected && !is.Blocked, after)
 			for _, stays := range [][2]bool{
 				{was.Won, is.Won}, {was.Blocked, is.Blocked}, {was.Rejected, is.Rejected}, {was.Explained, is.Explained},
 			} {
@@ -130,12 +130,12 @@ func TestQuorumsShareANode(t *testing.T) {
 		assert.LessOrEqual(t, quorumOf(n), n)
 
 		m, enough := formOf(n), claim.FirstNodes(quorumOf(n))
-		assert.True(t, m.Quorum(enough), "n %d", n)
-		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
-		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the other nodes are another quorum", n)
-		assert.True(t, m.Blocks(enough), "n %d", n)
-		assert.False(t, m.Blocks(m.All()&^enough), "n %d: the other nodes are too few to block a quorum", n)
-		assert.False(t, m.Blocks(0), "n %d", n)
+		assert.True(t, m.Quorum(enough), n)
+		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), n)
+		assert.False(t, m.Quorum(m.All()&^enough), n) // n the other nodes are another quorum
+		assert.True(t, m.Blocks(enough), n)
+		assert.False(t, m.Blocks(m.All()&^enough), n) // n the other nodes are too few to block a quorum
+		assert.False(t, m.Blocks(0), n)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestQuorumsShareANode(t *testing.T) {
 func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 	assert.Equal(t, claim.Granted, formOf(5).Counts(claim.Answer{Found: claim.Mine}))
 	for _, found := range []claim.Found{claim.Other, claim.Missing, claim.Created, claim.PartMissing, claim.PartCreated, claim.Unknown} {
-		assert.Equal(t, claim.Refused, formOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
+		assert.Equal(t, claim.Refused, formOf(5).Counts(claim.Answer{Found: found}), found)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		var errs bytes.Buffer
 		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, &errs), args)
-		require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
+		require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTablesRelateCellsToTheirBase(t *testing.T) {
 		results := sampled(plan{}, c.scene)
 		table := rows(c.scene, index(results))
 		for i, want := range c.want {
-			require.Equal(t, want, table[1+i][c.column], "%v", table[1+i])
+			require.Equal(t, want, table[1+i][c.column], table[1+i])
 		}
 		if c.left != "" {
 			require.ErrorContains(t, verdict(results), c.left+": 1 keys left behind")

@@ -272,7 +272,7 @@ func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
 	}
 	for _, err := range c.errs {
 		got := slices.DeleteFunc(claimed(err, c.down), func(claim string) bool { return claim == atTimes })
-		assert.Equal(t, want, got, "%v", err)
+		assert.Equal(t, want, got, err)
 		assert.NotContains(t, got, not)
 	}
 	assert.NotEmpty(t, c.errs)

@@ -285,10 +285,10 @@ func (c *contest) requireExclusion(limit int64) {
 	for side, name := range c.sides {
 		wins, failed := c.wins[side].Load(), c.failed[side].Load()
 
-		assert.GreaterOrEqual(c, wins, limit*2/5, "%s acquired too few locks", name)
-		assert.Positive(c, c.extended[side].Load(), "%s has extended nothing", name)
+		assert.GreaterOrEqual(c, wins, limit*2/5, name)
+		assert.Positive(c, c.extended[side].Load(), name)
 		// A lock on three of five nodes is lost when one of these is killed.
-		assert.LessOrEqual(c, failed, max(limit/100, int64(2*len(foreignNames))), "%s lost too many locks", name)
+		assert.LessOrEqual(c, failed, max(limit/100, int64(2*len(foreignNames))), name)
 	}
 	assert.GreaterOrEqual(c, int64(turns), limit/10)
 	require.Empty(c, found[:min(len(found), 5)])

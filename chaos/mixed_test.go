@@ -120,7 +120,7 @@ func (m fleetLock) try() error { return m.TryLockContext(m.f.Context()) }
 func (m fleetLock) does(operations ...func(context.Context) (bool, error)) {
 	for _, operation := range operations {
 		ok, err := operation(m.f.Context())
-		require.True(m.f, ok, "%v", err)
+		require.True(m.f, ok, err)
 	}
 }
 

@@ -144,15 +144,15 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 		found[history.TokenOrder] += rulesBroken(r)[history.TokenOrder]
 		for _, v := range r.Violations {
 			if v.Rule == history.TooMany {
-				assert.Equal(t, counted.name, v.Name, "%v", v)
+				assert.Equal(t, counted.name, v.Name, v)
 				found["counting"]++
 			}
 			if v.Rule != history.Exclusion {
 				continue
 			}
 			culprits := culpritsOf(v, found)
-			assert.NotEmpty(t, culprits, "%v", v)
-			assert.Less(t, strings.Count(v.What, " reading ["), 2, "two readers may share a name: %v", v)
+			assert.NotEmpty(t, culprits, v)
+			assert.Less(t, strings.Count(v.What, " reading ["), 2, v) // two readers may share a name
 			if len(culprits) == 1 {
 				found[culprits[0]]++
 			}

@@ -89,7 +89,7 @@ func (k *kit) reported(kinds ...redsyncgocron.Kind) []redsyncgocron.Event {
 		got = append(got, e.Kind)
 		require.Error(k, e.Err)
 	}
-	require.Equal(k, kinds, got, "%v", events)
+	require.Equal(k, kinds, got, events)
 	return events
 }
 

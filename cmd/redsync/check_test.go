@@ -418,7 +418,7 @@ func TestCheckSaysWhatThePageOfPermissionsSays(t *testing.T) {
 		}
 		names = append(names, name)
 		at := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
-		require.GreaterOrEqual(t, at, 0, "check does not know %q", name)
+		require.GreaterOrEqual(t, at, 0, name)
 		f := features[at]
 		assert.Equal(t, bare(row[2]), f.cost, name)
 		rules := strings.Fields(f.rules + " " + f.also)

@@ -121,7 +121,7 @@ func measured(t *testing.T, args []string) (status int, out string, memory int) 
 	_ = cmd.Wait() // the status says it
 	close(ended)
 	watching.Wait()
-	require.NoError(t, ctx.Err(), "it does not end: %s", text.String())
+	require.NoError(t, ctx.Err(), text.String())
 	require.Positive(t, memory)
 	return cmd.ProcessState.ExitCode(), text.String(), memory
 }

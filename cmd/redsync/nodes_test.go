@@ -14,7 +14,7 @@ func TestSplitList(t *testing.T) {
 	for list, want := range map[string]string{
 		"a:1": "a:1", "a:1,b:2": "a:1;b:2", " a:1 ,\tb:2\n,, c:3": "a:1;b:2;c:3", "": "", " , ": "",
 	} {
-		require.Equal(t, want, strings.Join(splitList(list), ";"), "%q", list)
+		require.Equal(t, want, strings.Join(splitList(list), ";"), list)
 	}
 }
 
@@ -32,7 +32,7 @@ func TestReadList(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		got, err := readList(path)
 		require.NoError(t, err)
-		require.Equal(t, want, strings.Join(got, ";"), "%q", text)
+		require.Equal(t, want, strings.Join(got, ";"), text)
 	}
 
 	_, err := readList(filepath.Join(t.TempDir(), "none"))

@@ -60,31 +60,30 @@ func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
 
 // modes are the ways to hold a lock, and what status and unlock must be told to see it.
 var modes = []struct {
-	name  string
-	lock  func(*redsync.Redsync) *redsync.Mutex
-	flags []string
-	names []string
-	shows string // in the holder's line
+	names   string
+	options []redsync.Option
+	flags   []string
+	shows   string // in the holder's line
 }{
-	{"plain", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("plain") }, nil, []string{"plain"}, "no owner in its value, of redsync"},
-	{"owner", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("owner", redsync.WithOwner("w-7")) }, nil, []string{"owner"}, ": w-7, for "},
-	{"reader", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("reader", redsync.WithShared()) }, nil, []string{"reader"}, "a reader"},
-	{"permit", func(rs *redsync.Redsync) *redsync.Mutex {
-		return rs.NewMutex("permit", redsync.WithPermits(5), redsync.WithWeight(2), redsync.WithFair())
-	}, []string{"--permits", "5"}, []string{"permit"}, "2 permits"},
-	{"several", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"one", "two"}) }, nil, []string{"one", "two"}, "no owner"},
-	{"fair", func(rs *redsync.Redsync) *redsync.Mutex {
-		return rs.NewMutex("fair", redsync.WithFair(), redsync.WithFencing())
-	}, nil, []string{"fair"}, "no owner"},
+	{"plain", nil, nil, "no owner in its value, of redsync"},
+	{"owner", []redsync.Option{redsync.WithOwner("w-7")}, nil, ": w-7, for "},
+	{"reader", []redsync.Option{redsync.WithShared()}, nil, "a reader"},
+	{"permit", []redsync.Option{redsync.WithPermits(5), redsync.WithWeight(2), redsync.WithFair()}, []string{"--permits", "5"}, "2 permits"},
+	{"one two", nil, nil, "no owner"},
+	{"fair", []redsync.Option{redsync.WithFair(), redsync.WithFencing()}, nil, "no owner"},
 }
 
 // status sees a holder in every mode, and unlock releases it and nothing else.
 func TestStatusAndUnlockInEachMode(t *testing.T) {
 	servers, rs := onServers(t)
 	for _, mode := range modes {
-		t.Run(mode.name, func(t *testing.T) {
-			m := mode.lock(rs)
-			args := slices.Concat([]string{"--nodes", listOf(servers)}, mode.flags, mode.names)
+		t.Run(mode.names, func(t *testing.T) {
+			names := strings.Fields(mode.names)
+			m := rs.NewMutex(names[0], mode.options...)
+			if len(names) > 1 {
+				m = rs.NewMultiMutex(names)
+			}
+			args := slices.Concat([]string{"--nodes", listOf(servers)}, mode.flags, names)
 			look := append([]string{"status"}, args...)
 			status, out, stderr := unlockInTime(t, servers, func() []string {
 				_, _ = m.Unlock() // that of the last try
@@ -92,7 +91,7 @@ func TestStatusAndUnlockInEachMode(t *testing.T) {
 				status, out, stderr := callInTime(look...)
 				assert.Zero(t, status, out+stderr)
 				assert.Empty(t, stderr)
-				for _, name := range mode.names {
+				for _, name := range names {
 					assert.Contains(t, out, name+": held\n")
 				}
 				assert.Contains(t, out, mode.shows)

@@ -67,7 +67,7 @@ func TestUnitOfALeader(t *testing.T) {
 		1: {false, true}, exitNoQuorum: {false, true},
 	} {
 		success, restarts := u.verdict(status)
-		assert.Equal(t, want, [2]bool{success, restarts}, "%d", status)
+		assert.Equal(t, want, [2]bool{success, restarts}, status)
 	}
 }
 

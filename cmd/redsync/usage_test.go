@@ -86,7 +86,7 @@ func TestUsageNamesTheFlags(t *testing.T) {
 			s, ok := shown[f.Name]
 			require.True(t, ok, "%s --help does not name --%s", command, f.Name)
 			require.Equal(t, f.Shorthand, s.short, f.Name)
-			require.Equal(t, f.NoOptDefVal == "", s.value != "", "value of --%s", f.Name)
+			require.Equal(t, f.NoOptDefVal == "", s.value != "", f.Name)
 			require.Equal(t, f.Value.Type() == "DUR", s.value == "DUR", f.Name)
 			require.NotEmpty(t, s.says, f.Name)
 		})

@@ -233,12 +233,12 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		}
 		for i, name := range names {
 			token := uint64(1000 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
-			require.NoError(d, d.Do(d.ctx, name, token, nothing), "%q", name)
+			require.NoError(d, d.Do(d.ctx, name, token, nothing), name)
 		}
 		for i, name := range names {
 			token := uint64(1000 - i)
 			requireStale(d, d.Do(d.ctx, name, token-1, nothing), token-1, token)
-			require.NoError(d, d.Read(d.ctx, name, token, nothing), "%q", name)
+			require.NoError(d, d.Read(d.ctx, name, token, nothing), name)
 		}
 		if d.kind == kindPostgreSQL {
 			for _, name := range []string{"x\x00", "\xff"} {

@@ -109,7 +109,7 @@ func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 func TestSQLReadDoesNotWrite(t *testing.T) {
 	onDatabases(t, func(d *database) {
 		err := d.read(1, d.save("by a reader"))
-		assert.Equal(d, d.kind != kindSQLite, err != nil, "%v", err)
+		assert.Equal(d, d.kind != kindSQLite, err != nil, err)
 		assert.Equal(d, "new", d.state())
 	})
 }

@@ -223,7 +223,7 @@ func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 	require.NoError(t, d.write(4, "newer"))
 	err = d.Check(d.ctx, tx, d.id, 3)
 	require.NotErrorIs(t, err, fencing.ErrStale)
-	require.True(t, repeatable(err), "%v", err)
+	require.True(t, repeatable(err), err)
 }
 
 // The server ends a statement that waits for too long. That says nothing about the token.
@@ -287,8 +287,8 @@ func TestSQLDeadlock(t *testing.T) {
 		}
 		all.Wait()
 		failed := errors.Join(errs...)
-		require.True(d, errs[0] == nil || errs[1] == nil, "%v", failed)
-		require.True(d, repeatable(failed), "%v", failed)
+		require.True(d, errs[0] == nil || errs[1] == nil, failed)
+		require.True(d, repeatable(failed), failed)
 		require.NotErrorIs(d, failed, fencing.ErrStale)
 	})
 }

@@ -179,7 +179,7 @@ func TestDashboard(t *testing.T) {
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				require.Empty(t, cells[at], "%s overlaps", p.Title)
+				require.Empty(t, cells[at], p.Title)
 				cells[at] = p.Title
 			}
 		}

@@ -126,7 +126,7 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
 		left, err := client.Exists(ctx, "report", "load").Result()
 		require.NoError(t, err)
-		assert.Zero(t, left, "locks that are left on node %d", i+1)
+		assert.Zero(t, left, i+1)
 		require.NoError(t, client.Close())
 	}
 }
