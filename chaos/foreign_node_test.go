@@ -91,14 +91,8 @@ func startNodeRedlock(t *testing.T, modules string, servers []*realredis.Server,
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/node-redlock.cjs", string(argument))
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
-	cmd.Stderr, cmd.SysProcAttr = os.Stderr, realredis.EndWithParent()
-	p := &nodeProcess{gone: make(chan struct{})}
-	p.stdin, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := json.NewDecoder(stdout)
+	in, out := startPiped(t, cmd)
+	p, lines := &nodeProcess{stdin: in, gone: make(chan struct{})}, json.NewDecoder(out)
 	err = lines.Decode(&p.greeting)
 	go p.listen(lines)
 	t.Cleanup(func() {

@@ -168,25 +168,29 @@ type child struct {
 
 // startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
-	program, err := os.Executable()
-	require.NoError(s, err)
+
 	o.Library = s.accused.name
 	text, err := json.Marshal(o)
 	require.NoError(s, err)
-	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), envChild+"="+string(text))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = realredis.EndWithParent()
-	c := &child{T: s.T, cmd: cmd, lines: make(chan said, 8)}
-	c.stdin, err = cmd.StdinPipe()
-	require.NoError(s, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(s, err)
-	require.NoError(s, cmd.Start())
-	go c.listen(stdout)
+	in, out := startPiped(s.T, cmd)
+	c := &child{s.T, cmd, in, make(chan said, 8)}
+	go c.listen(out)
 	s.Cleanup(c.kill)
 	c.next(saidOpen)
 	return c
+}
+
+// startPiped starts a process and returns its stdin and stdout.
+func startPiped(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, io.Reader) {
+	cmd.Stderr, cmd.SysProcAttr = os.Stderr, realredis.EndWithParent()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return in, out
 }
 
 func (c *child) listen(out io.Reader) {

@@ -25,9 +25,12 @@ const (
 	paused = 6 * time.Second
 )
 
+// lasts is a lock that outlasts its scene.
+var lasts = setting{Expiry: long}
+
 func pausedHolderAsks(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: paused, Auto: true}})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	a.goOn()
 	a.next(saidLocked)
 	a.stop()
@@ -73,7 +76,7 @@ func pausedHolderWrites(s *stage) finding {
 func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	each(detours, (*detour).holdReplies)
 	a.goOn()
 	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() || len(a.lines) > 0 })
@@ -88,7 +91,7 @@ func pausedDuringLock(s *stage) finding {
 }
 
 func clocksForward(s *stage) finding {
-	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
+	a, b := s.parties(lasts)
 	g := s.lock(a, s.accused.nodes)
 	s.jump(0, s.some(2), time.Hour)
 	s.until("the keys have expired", func() bool { return s.holding() == s.accused.nodes-s.some(2) })
@@ -99,7 +102,7 @@ func clocksForward(s *stage) finding {
 // hour longer.
 func clocksBack(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	a.goOn()
 	a.next(saidLocked)
 	within(short/4, func() bool { return s.holding() == s.accused.nodes })
@@ -114,8 +117,7 @@ func clocksBack(s *stage) finding {
 
 func clocksDiffer(s *stage) finding {
 	s.jump(0, s.accused.nodes, time.Minute)
-	set := setting{Expiry: long}
-	a, b := s.parties(set, set)
+	a, b := s.parties(lasts)
 	g, err := s.next(a, scenePatience)
 	if err != nil {
 		return found(broken, "Lock failed")
@@ -148,8 +150,7 @@ func (s *stage) restart(server int) {
 // onAMinority lets two nodes forget the lock, one after the other.
 func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 	return func(s *stage) finding {
-		set := setting{Expiry: long}
-		a, b := s.parties(set, set)
+		a, b := s.parties(lasts)
 		g := s.lock(a, s.accused.nodes)
 		for i := range s.some(2) {
 			forget(s, i)
@@ -160,7 +161,7 @@ func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 
 func bareQuorumRestarts(set setting) func(*stage) finding {
 	return func(s *stage) finding {
-		a, b := s.parties(set, set)
+		a, b := s.parties(set)
 		s.servers[3].Kill()
 		s.servers[4].Kill()
 		g := s.lock(a, 3)
@@ -175,7 +176,7 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 // a has given up or unlocked.
 func lateSet(s *stage) finding {
 	detours, addrs := s.detours()
-	a := s.party(addrs, setting{Expiry: long})
+	a := s.party(addrs, lasts)
 	each(detours[:s.some(3)], (*detour).holdRequests)
 	ctx := s.patience()
 	if g, err := a.TryLock(ctx, sceneLock); err == nil {
@@ -188,7 +189,7 @@ func lateSet(s *stage) finding {
 
 func lateRelease(s *stage) finding {
 	detours, addrs := s.detours()
-	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), lasts)
 	g := s.lock(a, 0)
 	for _, d := range detours {
 		d.hold(true, true, up) // on a new connection rueidislock would extend the lock
@@ -248,7 +249,7 @@ func frozenMinority(s *stage) finding {
 // the key. A client may ask again, and then has the lock.
 func lostReplies(s *stage) finding {
 	detours, addrs := s.detours()
-	a := s.party(addrs, setting{Expiry: long})
+	a := s.party(addrs, lasts)
 	each(detours[:s.some(3)], (*detour).loseReplies)
 	ctx := s.patience()
 	g, err := a.TryLock(ctx, sceneLock)
@@ -263,7 +264,7 @@ func lostReplies(s *stage) finding {
 }
 
 func cancelledLock(s *stage) finding {
-	a := s.party(s.addrs(), setting{Expiry: long})
+	a := s.party(s.addrs(), lasts)
 	for i := range s.some(3) {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
@@ -330,7 +331,7 @@ func failover(s *stage) finding {
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
 	})
 	detours, addrs := s.detours()
-	set := setting{Expiry: long}
+	set := lasts
 	a, b := s.party(addrs, set), s.party(addrs, set)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
 	realredis.Must(s, replica, "replicaof", "no", "one")
@@ -351,7 +352,7 @@ func allFlushed(s *stage) finding {
 	}
 	for expiry := short; ; expiry *= 2 {
 		set := setting{Expiry: expiry, Auto: true}
-		a, b := s.parties(set, set)
+		a, b := s.parties(set)
 		start := time.Now()
 		g := s.lockBriefly(a)
 		flush()
@@ -376,7 +377,7 @@ func (s *stage) fill(i int) {
 }
 
 func extendAfterLoss(s *stage) finding {
-	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, lasts)
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
 	_ = second.Unlock(s.Context()) // an answer may be late, but the keys are deleted
@@ -401,7 +402,7 @@ func (s *stage) taken(b party) grip {
 }
 
 func autoExtensionAfterLoss(s *stage) finding {
-	a, b := s.parties(setting{Expiry: short, Auto: true}, setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short, Auto: true}, lasts)
 	g := s.lockBriefly(a)
 	second := s.taken(b)
 	waited, ok := toldWithin(g, disbelief)
@@ -420,7 +421,7 @@ func autoExtensionAfterLoss(s *stage) finding {
 }
 
 func unlockOfAnothers(s *stage) finding {
-	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
+	a, b := s.parties(lasts)
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
 	_ = g.Unlock(s.Context()) // this scene does not judge what Unlock returns
@@ -499,7 +500,7 @@ func overtaken(detours []*detour) []*detour {
 // nodesReplaced lets process a, which has the old nodes, and process b, which has the new ones, lock at the same time.
 // Nothing fails, but some messages of b are faster than those of a.
 func nodesReplaced(s *stage) finding {
-	set := setting{Expiry: long}
+	set := lasts
 	detours, before, after := s.replaceLast()
 	a, b := s.party(before, set), s.party(after, set)
 	held := overtaken(detours)
@@ -525,7 +526,7 @@ func nodesReplaced(s *stage) finding {
 // nodesReplacedJointly adds to nodesReplaced a third process j, which has both sets of nodes. Process a never locks
 // beside b. Process j locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
-	set := setting{Expiry: long}
+	set := lasts
 	detoursOfA, before, after := s.replaceLast()
 	detoursOfJ, both := s.detours()
 	last := len(before) - 1

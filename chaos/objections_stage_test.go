@@ -121,8 +121,8 @@ func (s *stage) party(addrs []string, set setting) party {
 }
 
 // parties opens the library twice.
-func (s *stage) parties(a, b setting) (party, party) {
-	return s.party(s.addrs(), a), s.party(s.addrs(), b)
+func (s *stage) parties(a setting, b ...setting) (party, party) {
+	return s.party(s.addrs(), a), s.party(s.addrs(), append(b, a)[0])
 }
 
 // patience returns the context of calls that a scene needs to go on.

@@ -19,12 +19,16 @@ import (
 )
 
 // The page shows the observer as it is.
+func read(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
 func TestPageShowsTheObserver(t *testing.T) {
-	code, err := os.ReadFile("metrics.go")
-	require.NoError(t, err)
-	page, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	assert.Contains(t, string(page), "```go\n"+string(code)+"```\n")
+	code := read(t, "metrics.go")
+	page := read(t, "../../docs/metrics.md")
+	assert.Contains(t, page, "```go\n"+code+"```\n")
 }
 
 // Prometheus is told of locks that were acquired, taken and lost, and of nodes that are down and up again.

@@ -90,10 +90,9 @@ func TestPrometheusNamesOfOpenTelemetry(t *testing.T) {
 		"redsync_node_down_total", "redsync_node_duration_seconds_bucket", "redsync_node_duration_seconds_count",
 		"redsync_node_duration_seconds_sum", "redsync_waiting",
 	}, slices.Sorted(maps.Keys(found)))
-	page, err := os.ReadFile("../../redsyncotel/README.md")
-	require.NoError(t, err)
+	page := read(t, "../../redsyncotel/README.md")
 	for name := range found {
-		assert.Contains(t, string(page), "`"+instrument(name)+"`")
+		assert.Contains(t, page, "`"+instrument(name)+"`")
 	}
 }
 
@@ -160,11 +159,10 @@ type dashboard struct {
 
 // The dashboard has the form that Grafana reads, and each of its queries finds something.
 func TestDashboard(t *testing.T) {
-	file, err := os.ReadFile("../../redsyncotel/dashboard.json")
-	require.NoError(t, err)
+	file := read(t, "../../redsyncotel/dashboard.json")
 	var d dashboard
-	require.NoError(t, json.Unmarshal(file, &d))
-	for _, key := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(string(file), -1) {
+	require.NoError(t, json.Unmarshal([]byte(file), &d))
+	for _, key := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(file, -1) {
 		assert.Contains(t, strings.Fields(keys), key[1])
 	}
 	assert.NotEmpty(t, d.UID)
@@ -218,14 +216,13 @@ func TestAlertRules(t *testing.T) {
 	decoder := yaml.NewDecoder(file)
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&rules))
-	page, err := os.ReadFile("../../redsyncotel/README.md")
-	require.NoError(t, err)
+	page := read(t, "../../redsyncotel/README.md")
 	found := scraped(t)
 	for _, r := range rules.Groups[0].Rules {
 		checkQuery(t, found, r.Expr)
 		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
-		assert.Contains(t, string(page), "`"+r.Alert+"`")
+		assert.Contains(t, page, "`"+r.Alert+"`")
 		if r.For != "" {
 			_, err := time.ParseDuration(r.For)
 			require.NoError(t, err, r.Alert)
