@@ -331,8 +331,7 @@ func failover(s *stage) finding {
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
 	})
 	detours, addrs := s.detours()
-	set := lasts
-	a, b := s.party(addrs, set), s.party(addrs, set)
+	a, b := s.party(addrs, lasts), s.party(addrs, lasts)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
 	realredis.Must(s, replica, "replicaof", "no", "one")
 	g := s.lock(a, s.accused.nodes)
@@ -500,9 +499,8 @@ func overtaken(detours []*detour) []*detour {
 // nodesReplaced lets process a, which has the old nodes, and process b, which has the new ones, lock at the same time.
 // Nothing fails, but some messages of b are faster than those of a.
 func nodesReplaced(s *stage) finding {
-	set := lasts
 	detours, before, after := s.replaceLast()
-	a, b := s.party(before, set), s.party(after, set)
+	a, b := s.party(before, lasts), s.party(after, lasts)
 	held := overtaken(detours)
 	each(held, (*detour).holdRequests)
 	ctx := s.patience()
@@ -526,12 +524,11 @@ func nodesReplaced(s *stage) finding {
 // nodesReplacedJointly adds to nodesReplaced a third process j, which has both sets of nodes. Process a never locks
 // beside b. Process j locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
-	set := lasts
 	detoursOfA, before, after := s.replaceLast()
 	detoursOfJ, both := s.detours()
 	last := len(before) - 1
 	joint := setting{Expiry: long, After: append(both[:last:last], both[last+1])}
-	a, j, b := s.party(before, set), s.party(both[:last+1], joint), s.party(after, set)
+	a, j, b := s.party(before, lasts), s.party(both[:last+1], joint), s.party(after, lasts)
 	steps := []struct {
 		holder, other party
 		slow          []*detour

@@ -46,12 +46,17 @@ func requireValue(t require.TestingT, r *fencing.Redis, key, value string, token
 	require.Equal(t, token, gotToken)
 }
 
+// sets requires that a write succeeds.
+func sets(t *testing.T, r *fencing.Redis, value any, token uint64, keep time.Duration) {
+	require.NoError(t, r.Set(t.Context(), "key", value, token, keep))
+}
+
 // A hash that nobody reads through the guard has two fields. A read adds what it needs.
 func TestRedisFields(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
 		for range 2 {
-			require.NoError(t, r.Set(ctx, "key", "value", 7, 0))
+			sets(t, r, "value", 7, 0)
 			require.Equal(t, map[string]string{"fence": "7", "value": "value"}, client.HGetAll(ctx, "key").Val())
 		}
 		_, err := r.Read(ctx, "key", 7, 0)
@@ -81,10 +86,10 @@ func TestRedisValues(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
 		for value, want := range map[any]string{"": "", "\x00\r\n\xff": "\x00\r\n\xff", 17: "17", true: "1"} {
-			require.NoError(t, r.Set(ctx, "key", value, 1, 0))
+			sets(t, r, value, 1, 0)
 			requireValue(t, r, "key", want, 1)
 		}
-		require.NoError(t, r.Set(ctx, "key", []byte("bytes"), 1, 0))
+		sets(t, r, []byte("bytes"), 1, 0)
 		requireValue(t, r, "key", "bytes", 1)
 		require.Error(t, r.Set(ctx, "key", struct{}{}, 1, 0)) // go-redis cannot encode that
 	})
@@ -93,7 +98,7 @@ func TestRedisValues(t *testing.T) {
 func TestRedisCheckShutsOlderHoldersOut(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, r.Set(ctx, "key", "value", 5, time.Hour))
+		sets(t, r, "value", 5, time.Hour)
 		require.NoError(t, r.Check(ctx, "key", 7))
 		requireStale(t, r.Set(ctx, "key", "paused", 5, 0), 5, 7)
 		requireValue(t, r, "key", "value", 7)
@@ -109,7 +114,7 @@ func TestRedisKeepCountsFromTheLastWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
 		set := func(value string, token uint64, keep, want time.Duration) {
-			require.NoError(t, r.Set(ctx, "key", value, token, keep))
+			sets(t, r, value, token, keep)
 			assert.Equal(t, want, client.PTTL(ctx, "key").Val())
 		}
 		set("a", 1, time.Hour, time.Hour)
@@ -127,7 +132,7 @@ func TestRedisKeepCountsFromTheLastWrite(t *testing.T) {
 		set("d", 2, 0, -1) // for ever
 		set("e", 2, time.Second, time.Second)
 		time.Sleep(time.Second)
-		require.NoError(t, r.Set(ctx, "key", "a", 1, 0)) // forgotten with its token
+		sets(t, r, "a", 1, 0) // forgotten with its token
 	})
 }
 
@@ -140,9 +145,9 @@ func TestRedisLongestKeep(t *testing.T) {
 func TestRedisScriptForgotten(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, r.Set(ctx, "key", "a", 1, 0))
+		sets(t, r, "a", 1, 0)
 		require.NoError(t, client.ScriptFlush(ctx).Err())
-		require.NoError(t, r.Set(ctx, "key", "b", 2, 0))
+		sets(t, r, "b", 2, 0)
 		requireValue(t, r, "key", "b", 2)
 	})
 }
@@ -309,7 +314,7 @@ func TestRedisReadKeepsAtLeast(t *testing.T) {
 		}
 		read(1, time.Hour)
 		assert.Equal(t, time.Hour, ttl()) // only the token is there
-		require.NoError(t, r.Set(ctx, "key", "value", 2, time.Hour))
+		sets(t, r, "value", 2, time.Hour)
 		read(3, 2*time.Hour)
 		assert.Equal(t, 2*time.Hour, ttl())
 		read(4, time.Hour)

@@ -115,31 +115,6 @@ func TestRunBadFlags(t *testing.T) {
 
 func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program) }
 
-// TestAlwaysMeetAgreesWithEveryPairOfQuorums compares the rule with all subsets of up to seven nodes.
-func TestAlwaysMeetAgreesWithEveryPairOfQuorums(t *testing.T) {
-	const total = 7
-	of := func(set uint) (nodes list) {
-		for n := range total {
-			if set>>n&1 != 0 {
-				nodes = append(nodes, n+1)
-			}
-		}
-		return nodes
-	}
-	for a := uint(1); a < 1<<total; a++ {
-		for b := uint(1); b < 1<<total; b++ {
-			// Quorums do not always meet if b has a quorum without the nodes of some quorum of a.
-			meet := true
-			for qa := a; qa != 0 && meet; qa = (qa - 1) & a {
-				meet = len(of(qa)) < quorum(of(a)) || len(of(b&^qa)) < quorum(of(b))
-			}
-			if alwaysMeet(of(a), of(b)) != meet {
-				require.Equal(t, meet, alwaysMeet(of(a), of(b)), "whether every quorum of %v meets every quorum of %v", of(a), of(b))
-			}
-		}
-	}
-}
-
 // A judge counts a second holder only if both holds still have time left.
 func TestJudgeCountsTwoHolders(t *testing.T) {
 	var mu sync.Mutex
