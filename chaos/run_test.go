@@ -96,8 +96,17 @@ func playUntil(length time.Duration, counts map[string]int, one func(length time
 	return missing
 }
 
+// zeros returns a count of each word.
+func zeros(words string) map[string]int {
+	counts := map[string]int{}
+	for word := range strings.FieldsSeq(words) {
+		counts[word] = 0
+	}
+	return counts
+}
+
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
-	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0, "held": 0, "free": 0, "owners": 0}
+	acquired := zeros("plain try several reader permit candidate nesting tick redsync-v4 probe held free owners")
 	noted := []history.Kind{history.Key, history.Extended}
 	for _, k := range noted {
 		acquired[string(k)] = 0
@@ -137,7 +146,8 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 // believe that it is exclusive. Others use a semaphore whose permits each node counts for itself. The judge must find
 // all of them.
 func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
-	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0}
+	found := zeros("fake partial fake-reader stubborn counting")
+	found[history.TokenOrder] = 0
 	missing := playUntil(3*time.Second, found, func(length time.Duration) {
 		r := playWith(t, "calm", length, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8})
 		require.ErrorContains(t, r.verdict(), history.Exclusion)

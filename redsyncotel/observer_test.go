@@ -141,7 +141,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			}
 		}
 		assert.Len(t, found, len(limit))
-		for _, name := range []string{"redsync.hold.duration", "redsync.node.duration", "redsync.held", "redsync.waiting", "redsync.node.down"} {
+		for _, name := range strings.Fields("redsync.hold.duration redsync.node.duration redsync.held redsync.waiting redsync.node.down") {
 			assert.Len(t, found[name], limit[name], name) // the formula is exact
 		}
 	}

@@ -27,7 +27,7 @@ func TestHolderEndsAtBegin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for i := range 4 {
-				r := start(t, servers, "run", "--ttl", "3", "--kill-after", "0.3", fmt.Sprintf("job-%s-%d", name, i), "--", "sleep", "600")
+				r := start(t, servers, fmt.Sprintf("run --ttl 3 --kill-after 0.3 job-%s-%d -- sleep 600", name, i))
 				holder, command := r.holder(), 0
 				for command == 0 && !r.hasEnded() { // without a pause
 					command = firstChild(holder)

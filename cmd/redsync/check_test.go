@@ -548,7 +548,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	require.NotContains(t, out, "permissions")
 	stats := fmt.Sprint(realredis.Must(t, s, "info", "commandstats"))
 	for _, command := range regexp.MustCompile(`cmdstat_([^:]*)`).FindAllStringSubmatch(stats, -1) {
-		require.Contains(t, []string{"config|resetstat", "config|get", "hello", "client|setinfo", "info", "ping", "script|load", "time"}, command[1])
+		require.Contains(t, strings.Fields("config|resetstat config|get hello client|setinfo info ping script|load time"), command[1])
 	}
 }
 

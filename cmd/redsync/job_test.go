@@ -48,11 +48,7 @@ func TestJobDefaults(t *testing.T) {
 // Each limit of a range is inside it.
 func TestJobLimits(t *testing.T) {
 	unsetAround(t)
-	for _, args := range []string{
-		"-w 0",
-		"--kill-after 10", "--kill-after 1ns", "--ttl 3 --kill-after 1", "--min-hold 1ns", "--guard 30", "--guard 1h0m36.002s --min-hold 1h",
-		"-n -E 3", "-w 1 -E 3", "--fence --shared", "--fence --min-hold 1",
-	} {
+	for args := range strings.SplitSeq("-w 0|--kill-after 10|--kill-after 1ns|--ttl 3 --kill-after 1|--min-hold 1ns|--guard 30|--guard 1h0m36.002s --min-hold 1h|-n -E 3|-w 1 -E 3|--fence --shared|--fence --min-hold 1", "|") {
 		_, err := parseJob("run", append(strings.Fields(args), "job", "--", "true"))
 		require.NoError(t, err, args)
 	}

@@ -159,7 +159,7 @@ func TestStopWaiter(t *testing.T) {
 	n.pid(t)
 	var waiters []*run
 	for i := range 8 {
-		r := start(t, servers, "run", "job", "--", "true")
+		r := start(t, servers, "run job -- true")
 		waiters = append(waiters, r)
 		r.holder()
 		awaitQueue(t, servers, "job")
@@ -179,7 +179,7 @@ func TestStopWaiter(t *testing.T) {
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
 func TestStopCommandThenEnd(t *testing.T) {
 	servers, n := scene(t)
-	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
+	r := start(t, servers, "run job -- sh -c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
 	pid := n.pid(t)
 	awaitStopped(t, pid)
 	r.signal(syscall.SIGTERM)

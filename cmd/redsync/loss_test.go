@@ -37,7 +37,7 @@ func TestLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNote(t)
-			r := start(t, servers, "run", "--ttl", "12", "--kill-after", "4", name, "--", probeName, string(n), "child")
+			r := n.under(t, servers, "run --ttl 12 --kill-after 4 "+name, "child")
 			pids := n.pids(t)
 			take(name)
 			n.await(t, "terminated")
@@ -57,8 +57,8 @@ func TestLossOtherEnds(t *testing.T) {
 		t.Run(onTerm, func(t *testing.T) {
 			t.Parallel()
 			name, n := fmt.Sprintf("job%d", i), newNote(t)
-			r := start(t, servers, "run", "--ttl", "60", "--kill-after", "20", name, "--",
-				"sh", "-c", fmt.Sprintf(`trap '%s' TERM; probe "$0" & while :; do sleep 0.01; done`, onTerm), string(n))
+			r := start(t, servers, "run --ttl 60 --kill-after 20 "+name+" -- sh -c",
+				fmt.Sprintf(`trap '%s' TERM; probe "$0" & while :; do sleep 0.01; done`, onTerm), string(n))
 			child := n.pid(t)
 			require.NoError(t, forced(t, servers, name))
 			r.wantStatus(exitLost)
@@ -118,9 +118,9 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string
 			return strings.Contains(string(text), line+"\n")
 		}
 	}
-	first := start(t, servers, "run", "--ttl", ttl, name, "--", "sh", "-c", appender, path, "first")
+	first := start(t, servers, "run --ttl "+ttl+" "+name+" -- sh -c", appender, path, "first")
 	await(t, "the first COMMAND", has("first"))
-	second := start(t, servers, "run", "--ttl", "60", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
+	second := start(t, servers, "run --ttl 60 "+name+" -- sh -c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
 	holder := 0
 	await(t, "a holder", func() bool { holder = childOf(first.pid()); return holder != 0 || first.hasEnded() })
 	if holder == 0 {

@@ -151,8 +151,8 @@ func program(servers []*realredis.Server, argv ...string) *exec.Cmd {
 }
 
 // start starts redsync with these arguments on the servers.
-func start(t *testing.T, servers []*realredis.Server, args ...string) *run {
-	return launch(t, program(servers, append([]string{"redsync"}, args...)...))
+func start(t *testing.T, servers []*realredis.Server, line string, args ...string) *run {
+	return launch(t, program(servers, append(strings.Fields("redsync "+line), args...)...))
 }
 
 // launch starts cmd. The end of the test kills it.
@@ -188,7 +188,7 @@ func scene(t *testing.T) ([]*realredis.Server, note) {
 
 // under starts redsync with a line of arguments, and the probe with its own.
 func (n note) under(t *testing.T, servers []*realredis.Server, line string, args ...string) *run {
-	return start(t, servers, slices.Concat(strings.Fields(line), []string{"--", probeName, string(n)}, args)...)
+	return start(t, servers, line, append([]string{"--", probeName, string(n)}, args...)...)
 }
 
 // ends makes the probe end that r runs under the lock "job", which is released then.

@@ -77,10 +77,10 @@ func TestSignalsBeforeLock(t *testing.T) {
 		var before *run
 		n := newNote(t)
 		if i%2 == 1 { // there is a queue
-			before = start(t, servers, "run", "--fair", "--ttl", "30", name, "--", probeName, string(n))
+			before = n.under(t, servers, "run --fair --ttl 30 "+name)
 			n.pid(t)
 		}
-		r := start(t, servers, "run", "--fair", "--ttl", "30", name, "--", "sh", "-c", "ulimit -c 0; exec sleep 60")
+		r := start(t, servers, "run --fair --ttl 30 "+name+" -- sh -c", "ulimit -c 0; exec sleep 60")
 		if s != syscall.SIGTERM && s != syscall.SIGINT && s != syscall.SIGHUP {
 			r.holder() // before main begins, Go itself catches the others
 		}

@@ -90,24 +90,10 @@ func startPostgreSQL() (string, error) {
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install postgresql, or brew install postgresql")
 	}
-	dir, err := newFolder()
-	if err != nil {
-		return "", err
-	}
-	data := filepath.Join(dir, "data")
-	if err := prepare(initdb, "-D", data, "-U", "postgres", "--auth", "trust", "--no-sync", "--no-locale",
-		"--encoding", "UTF8"); err != nil {
-		return "", err
-	}
-	address, err := launch(dir, "database system is ready to accept connections", syscall.SIGQUIT,
-		func(host, port string) []string {
-			return []string{
-				filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-p", port,
-				"-c", "listen_addresses=" + host, "-c", "unix_socket_directories=",
-				"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "autovacuum=off",
-				"-c", "deadlock_timeout=20ms",
-			}
-		})
+	address, err := startServer(initdb, `BINARY -D DIR/data -U postgres --auth trust --no-sync --no-locale --encoding UTF8`,
+		`BINDIR/postgres -D DIR/data -p PORT -c listen_addresses=HOST -c unix_socket_directories=
+			-c fsync=off -c full_page_writes=off -c autovacuum=off -c deadlock_timeout=20ms`,
+		"database system is ready to accept connections", syscall.SIGQUIT)
 	return "postgres://postgres@" + address + "/postgres?sslmode=disable", err
 }
 
@@ -122,25 +108,43 @@ func startMariaDB() (string, error) {
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install mariadb-server-core mariadb-client-core, or brew install mariadb")
 	}
+	address, err := startServer(daemon, `mariadb-install-db --no-defaults --datadir=DIR/data --tmpdir=DIR
+			--auth-root-authentication-method=normal --skip-test-db --skip-name-resolve
+			--innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=0`,
+		`BINARY --no-defaults --datadir=DIR/data --tmpdir=DIR --bind-address=HOST --port=PORT
+			--socket=DIR/socket --pid-file=DIR/pid --skip-name-resolve --innodb-log-file-size=8M
+			--innodb-buffer-pool-size=32M --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync`,
+		"ready for connections", syscall.SIGKILL)
+	return "root@tcp(" + address + ")/mysql", err
+}
+
+// startServer prepares the files of a server in an empty folder, starts it on a free loopback port, and returns its address when the
+// log has the text ready. Command lines have DIR for the folder.
+func startServer(binary, prepares, serves, ready string, stop os.Signal) (address string, err error) {
 	dir, err := newFolder()
 	if err != nil {
 		return "", err
 	}
-	data := filepath.Join(dir, "data")
-	if err := prepare("mariadb-install-db", "--no-defaults", "--datadir="+data, "--tmpdir="+dir,
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
-		"--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"); err != nil {
+	words := func(line string, names ...string) []string {
+		all := strings.Fields(line)
+		for i, word := range all {
+			all[i] = strings.NewReplacer(append(names, "BINARY", binary, "BINDIR", filepath.Dir(binary), "DIR", dir)...).Replace(word)
+		}
+		return all
+	}
+	if err := prepare(words(prepares)); err != nil {
 		return "", err
 	}
-	address, err := launch(dir, "ready for connections", syscall.SIGKILL, func(host, port string) []string {
-		return []string{
-			daemon, "--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--bind-address=" + host, "--port=" + port,
-			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
-			"--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M",
-			"--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+	for range launchTries {
+		if address, err = realredis.FreeAddr(); err != nil {
+			return "", err
 		}
-	})
-	return "root@tcp(" + address + ")/mysql", err
+		host, port, _ := net.SplitHostPort(address)
+		if err = start(filepath.Join(dir, "log"+port), ready, stop, words(serves, "HOST", host, "PORT", port)); err == nil {
+			return address, nil
+		}
+	}
+	return "", err
 }
 
 // unprivileged returns the attributes of the databases' processes: they end with this process, if
@@ -173,10 +177,10 @@ func newFolder() (string, error) {
 }
 
 // prepare runs a program that prepares the files of a server.
-func prepare(program string, args ...string) error {
+func prepare(command []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.SysProcAttr = unprivileged()
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
@@ -184,20 +188,6 @@ func prepare(program string, args ...string) error {
 		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
 	}
 	return nil
-}
-
-// launch starts a server on a free loopback port, and returns its address when the log has the text ready.
-func launch(dir, ready string, stop os.Signal, command func(host, port string) []string) (address string, err error) {
-	for range launchTries {
-		if address, err = realredis.FreeAddr(); err != nil {
-			return "", err
-		}
-		host, port, _ := net.SplitHostPort(address)
-		if err = start(filepath.Join(dir, "log"+port), ready, stop, command(host, port)); err == nil {
-			return address, nil
-		}
-	}
-	return "", err
 }
 
 // start starts a server. The signal stop ends it fast, and without leftovers in the system.
