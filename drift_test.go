@@ -101,7 +101,7 @@ func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
 		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // it just does not overflow
 		{1, math.MaxInt64 - 2*time.Millisecond + 1, math.MaxInt64},
 	} {
-		assert.Equal(t, c.want, c.factor.Of(c.d), "%v of %v", c.factor, c.d)
+		assert.Equal(t, c.want, c.factor.Of(c.d), c)
 	}
 }
 
@@ -231,11 +231,11 @@ func FuzzTiming(f *testing.F) {
 		most.Sub(most, exact(got.Expiry, drift))
 		slack := exact(got.Expiry, 0x1p-52)
 		span := new(big.Float).SetInt64(int64(got.Validity))
-		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "validity %v is too long for expiry %v and drift factor %v", got.Validity, got.Expiry, drift)
+		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, got)
 
 		ttl := new(big.Int).Add(big.NewInt(delay), big.NewInt(999_999))
 		ttl.Add(ttl.Div(ttl, big.NewInt(1e6)).Mul(ttl, big.NewInt(1e6)), big.NewInt(int64(got.Expiry)))
-		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "the TTL is %v, want %v", int64(got.TTL), ttl)
+		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), got)
 		require.GreaterOrEqual(t, got.NodeTimeout, time.Duration(0))
 		require.LessOrEqual(t, got.NodeTimeout, got.Validity/2)
 

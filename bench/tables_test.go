@@ -11,7 +11,7 @@ import (
 func TestTablesRelateCellsToTheirBase(t *testing.T) {
 	for _, sc := range scenes {
 		for _, c := range sc.cells(plan{}) {
-			require.True(t, c.contender.open == nil || len(named(c.contender.name)) == 1, "%s: %s", sc.name, c.Library)
+			require.True(t, c.contender.open == nil || len(named(c.contender.name)) == 1, c.Library)
 		}
 	}
 	for _, c := range []struct {

@@ -241,7 +241,7 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 				options = append(options, redsync.WithFair())
 			}
 			for _, err := range compareCell(t, safety.Ours(options...), row[0], cells[2]) {
-				assert.True(t, strings.HasPrefix(explain(err), row[1]), "explained: %s", explain(err))
+				assert.True(t, strings.HasPrefix(explain(err), row[1]), explain(err))
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func playMinority(t *testing.T, length time.Duration, plays []minorityPlay) []*r
 		p := plays[i]
 		for _, v := range r.Violations {
 			_, expected := p.finds[v.Rule]
-			require.True(t, expected || r.Scene.allowed(v), "%s: %v", r.Scene.name, v)
+			require.True(t, expected || r.Scene.allowed(v), v)
 		}
 		for rule, n := range rulesBroken(r) {
 			if _, expected := p.finds[rule]; expected {

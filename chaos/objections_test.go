@@ -127,7 +127,7 @@ func TestObjectionsDocument(t *testing.T) {
 			assert.Regexp(t, namedTest, row[0]+note[0])
 		}
 		for _, m := range namedTest.FindAllStringSubmatch(text, -1) {
-			assert.True(t, tests[m[1]], "%s names %s, and there is no such test", path, m[1])
+			assert.True(t, tests[m[1]], m[1])
 			if strings.HasPrefix(m[1], "TestScenes") {
 				assert.True(t, slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == m[2] }), m[2])
 			}

@@ -42,9 +42,9 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 					out[g.Nodes[0]] = true
 				}
 			}
-			require.LessOrEqual(t, len(out), 2, "seed %d, at %v: a quorum must be left", seed, f.At)
+			require.LessOrEqual(t, len(out), 2, f)  // a quorum must be left
 			if who := f.where()[0]; f.exclusive() { // for a partition this is the process
-				require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v: one fault at a time", seed, f)
+				require.GreaterOrEqual(t, f.At, until[who], f) // one fault at a time
 				until[who] = f.At + f.For
 			}
 			if f.Kind == hostOff {

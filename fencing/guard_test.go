@@ -139,7 +139,7 @@ func TestGuardManyReadersAndWriters(t *testing.T) {
 	for _, r := range reads {
 		require.LessOrEqual(t, r[1], r[0])
 		for _, w := range writes {
-			require.False(t, r[1] < w && w < r[0], "%d found %d and not %d", r[0], r[1], w)
+			require.False(t, r[1] < w && w < r[0], w)
 		}
 	}
 }

@@ -219,7 +219,7 @@ func TestHeldAndWaitingAreZeroAfterEveryFault(t *testing.T) {
 					released: total(hold, "redsync.outcome", "released"), unconfirmed: total(hold, "redsync.outcome", "unconfirmed"),
 					detached: total(hold, "redsync.outcome", "detached"), lost: total(hold, "redsync.outcome", "lost"),
 				})
-				assert.Equal(t, want.lost, total(found["redsync.lost"], "error.type", why), "%v", found["redsync.lost"])
+				assert.Equal(t, want.lost, total(found["redsync.lost"], "error.type", why), found["redsync.lost"])
 				assert.Equal(t, want.lost, total(found["redsync.lost"]))
 				assert.Equal(t, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired"),
 					total(hold)) // each lock that was acquired ends once

@@ -215,7 +215,7 @@ func (r *run) signal(s syscall.Signal) {
 
 // send sends a signal.
 func send(t require.TestingT, pid int, s syscall.Signal) {
-	require.NoError(t, syscall.Kill(pid, s), "%v to %d", s, pid)
+	require.NoError(t, syscall.Kill(pid, s), s)
 }
 
 // hasEnded reports whether the front has ended.

@@ -123,7 +123,7 @@ func TestUsageDefaultsAndRanges(t *testing.T) {
 					require.NoError(t, parse("--"+name, v))
 				}
 				for _, v := range outside {
-					require.ErrorContains(t, parse("--"+name, v), "--"+name+" ", "%s %s", name, v)
+					require.ErrorContains(t, parse("--"+name, v), "--"+name+" ", v)
 				}
 				checked["range"]++
 			}

@@ -125,14 +125,16 @@ func TestJudgeCountsTwoHolders(t *testing.T) {
 		defer mu.Unlock()
 		shown = append(shown, name)
 	}
-	left := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
-	leave := j.enter("a", &hold{kind: oldKind, token: 2, remaining: left(time.Second)})
-	j.enter("b", &hold{kind: oldKind, token: 1, remaining: left(time.Second)})()
-	j.enter("b", &hold{kind: oldKind, token: 2, remaining: left(0)})
-	j.enter("b", &hold{kind: oldKind, token: 3, remaining: left(time.Second)})
+	old := func(token uint64, left time.Duration) *hold {
+		return &hold{kind: oldKind, token: token, remaining: func() time.Duration { return left }}
+	}
+	leave := j.enter("a", old(2, time.Second))
+	j.enter("b", old(1, time.Second))()
+	j.enter("b", old(2, 0))
+	j.enter("b", old(3, time.Second))
 	while, now := j.since(tally{})
 	assert.Equal(t, []int{4, 0, 0}, []int{while.locks[oldKind], while.clashes, while.fallen})
-	j.enter("a", &hold{kind: oldKind, token: 1, remaining: left(time.Second)})
+	j.enter("a", old(1, time.Second))
 	leave()
 	while, _ = j.since(now)
 	assert.Equal(t, []int{1, 1, 1}, []int{while.locks[oldKind], while.clashes, while.fallen})
