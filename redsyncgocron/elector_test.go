@@ -41,7 +41,7 @@ func TestElectorOneProcessRunsTheJob(t *testing.T) {
 		}
 		time.Sleep(3 * every)
 		assert.Equal(k, map[int]int{1: 3}, runs[0].counts())
-		require.NoError(k, electors[0].Shutdown(k.Context()))
+		k.resigns(electors[0])
 		k.leads(electors[0], false)
 		require.EqualError(k, electors[0].IsLeader(k.Context()), `redsyncgocron: "jobs" has resigned: redsync: lock not held`)
 		time.Sleep(3 * every)
@@ -49,7 +49,7 @@ func TestElectorOneProcessRunsTheJob(t *testing.T) {
 		others := []map[int]int{runs[1].counts(), runs[2].counts()}
 		assert.ElementsMatch(k, []map[int]int{{1: 3}, {}}, others)
 		for _, e := range electors {
-			require.NoError(k, e.Shutdown(k.Context())) // also a second time
+			k.resigns(e) // also a second time
 		}
 		k.nodes.RequireFree("jobs")
 		k.reported()
@@ -86,9 +86,9 @@ func TestElectorLeadsUntilUntil(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		k.leads(first, false)
 		require.NotErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNoQuorum) // others have the lock
-		require.NoError(k, second.Shutdown(k.Context()))
+		k.resigns(second)
 		k.leads(first, true)
-		require.NoError(k, first.Shutdown(k.Context()))
+		k.resigns(first)
 		k.reported()
 	})
 }
@@ -159,7 +159,7 @@ func TestElectorThatCannotCampaign(t *testing.T) {
 		time.Sleep(time.Hour)
 		k.leads(e, false)
 		require.ErrorIs(k, e.IsLeader(k.Context()), told[0].Err)
-		require.NoError(k, e.Shutdown(k.Context()))
+		k.resigns(e)
 		k.reported()
 	})
 }
@@ -198,7 +198,7 @@ func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 		k.leads(e, false)
 		k.reported(redsyncgocron.Lost, redsyncgocron.NotElected)
 		k.thaw()
-		require.NoError(k, e.Shutdown(k.Context()))
+		k.resigns(e)
 		k.leads(e, false)
 		require.NotErrorIs(k, e.IsLeader(k.Context()), redsync.ErrNoQuorum)
 		k.reported()

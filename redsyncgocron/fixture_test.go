@@ -105,6 +105,11 @@ func (k *kit) locker(rs *redsync.Redsync, options ...redsyncgocron.Option) gocro
 }
 
 // elector returns an Elector of a process, which the end of the test shuts down.
+// other returns a locker of another process.
+func (k *kit) other() gocron.Locker { return k.locker(k.nodes.Process()) }
+
+func (k *kit) resigns(e *redsyncgocron.Elector) { require.NoError(k, e.Shutdown(k.Context())) }
+
 // locks locks the job.
 func (k *kit) locks(l gocron.Locker) gocron.Lock {
 	lock, err := l.Lock(k.Context(), "report")

@@ -41,7 +41,7 @@ func TestLockerEachTickRunsOnce(t *testing.T) {
 		for _, by := range []time.Duration{-time.Second, 0, time.Second} {
 			var locker gocron.Locker = refusing{}
 			var ofJob []gocron.JobOption
-			own := k.locker(k.nodes.Process())
+			own := k.other()
 			switch name {
 			case "a job without a Locker":
 				ofJob = append(ofJob, gocron.WithDisabledDistributedJobLocker(true))
@@ -149,7 +149,7 @@ func TestLockerDoesNotReportAJobThatRunsElsewhere(t *testing.T) {
 		time.Sleep(5 * time.Minute) // a watchdog extends it
 		_, err := k.locker(k.nodes.Process(), redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
 		require.ErrorIs(k, err, redsync.ErrFailed)
-		other := k.locks(k.locker(k.nodes.Process()))
+		other := k.locks(k.other())
 		require.NoError(k, other.Unlock(k.Context()))
 		require.NoError(k, lock.Unlock(k.Context()))
 		k.reported()
@@ -217,7 +217,7 @@ func TestLockerJobThatIsLongerThanItsInterval(t *testing.T) {
 		}
 		pastTick()
 		for range 3 {
-			k.starts(long, gocron.WithDistributedLocker(k.locker(k.nodes.Process())), gocron.WithGlobalJobOptions(options...))
+			k.starts(long, gocron.WithDistributedLocker(k.other()), gocron.WithGlobalJobOptions(options...))
 		}
 		time.Sleep(40*every + every/4)
 		assert.Equal(k, int32(1), most.Load())
@@ -252,7 +252,7 @@ func TestLockerReportsALossOnce(t *testing.T) {
 		assert.False(k, done.Load())
 
 		var all ticks
-		k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.nodes.Process())))
+		k.starts(all.run, gocron.WithDistributedLocker(k.other()))
 		time.Sleep(2 * every)
 		assert.False(k, done.Load()) // the first job goes on
 		assert.Equal(k, map[int]int{1: 2}, all.counts())
@@ -343,7 +343,7 @@ func TestLockerJobPanics(t *testing.T) {
 		listener := gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) { panics.Add(1) })
 		pastTick()
 		for range 3 {
-			k.starts(func(context.Context) { panic("work") }, gocron.WithDistributedLocker(k.locker(k.nodes.Process())),
+			k.starts(func(context.Context) { panic("work") }, gocron.WithDistributedLocker(k.other()),
 				gocron.WithGlobalJobOptions(gocron.WithEventListeners(listener)))
 		}
 		time.Sleep(10 * every)

@@ -64,8 +64,12 @@ func (k kit) frozen(do func()) {
 }
 
 // held returns a lock that is held.
+func (k kit) mutex(options ...redsync.Option) *redsync.Mutex {
+	return k.rs.NewMutex("order:17", options...)
+}
+
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
-	m := k.rs.NewMutex("order:17", options...)
+	m := k.mutex(options...)
 	require.NoError(k, m.Lock())
 	return m
 }

@@ -44,7 +44,7 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 	onKit(t, func(k kit) {
 		other := k.held()
 		start := time.Now()
-		m := k.rs.NewMutex("order:17")
+		m := k.mutex()
 		parent, spans := k.parent(func(ctx context.Context) {
 			time.AfterFunc(100*time.Millisecond, func() { k.unlock(other) })
 			require.NoError(k, m.LockContext(ctx))
@@ -82,17 +82,17 @@ func TestStatusOfSpans(t *testing.T) {
 		want string // the description of the error
 	}{
 		"taken": {func(k kit, ctx context.Context) {
-			_ = k.rs.NewMutex("order:17").TryLockContext(ctx)
+			_ = k.mutex().TryLockContext(ctx)
 		}, ""},
 		"canceled": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+			_ = k.mutex().LockContext(ctx)
 		}, ""},
 		"taken until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
-			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+			_ = k.mutex().LockContext(ctx)
 		}, ""},
 		"frozen until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
@@ -132,7 +132,7 @@ func TestExtensionsOfTheWatchdog(t *testing.T) {
 			options = append(options, redsyncotel.WithoutWatchdogSpans())
 		}
 		onKit(t, func(k kit) {
-			m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+			m := k.mutex(redsync.WithWatchdog())
 			parent, _ := k.parent(func(ctx context.Context) { require.NoError(k, m.LockContext(ctx)) })
 			time.Sleep(2 * time.Second)
 			k.unlock(m)
@@ -173,7 +173,7 @@ func TestDoPutsASpanAroundTheFunction(t *testing.T) {
 func TestExtensionsWithoutASampledSpan(t *testing.T) {
 	onKit(t, func(k kit) {
 		caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true})
-		m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+		m := k.mutex(redsync.WithWatchdog())
 		require.NoError(k, m.LockContext(trace.ContextWithRemoteSpanContext(k.Context(), caller)))
 		time.Sleep(20 * time.Second)
 		k.unlock(m)

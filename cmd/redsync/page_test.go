@@ -107,7 +107,7 @@ func (s *pageShell) run(line string) string {
 		s.held()
 	case strings.HasSuffix(line, " sleep 60"): // in the foreground: it loses its lock
 		s.held()
-		status, stdout, stderr := call("unlock", "--nodes", listOf(s.servers), "--force", "--yes", "report")
+		status, stdout, stderr := call(append(byForce, "--nodes", listOf(s.servers), "report")...)
 		require.Zero(s, status, stdout+stderr)
 	}
 	var text strings.Builder

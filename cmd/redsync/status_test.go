@@ -22,6 +22,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
+var byForce = []string{"unlock", "--force", "--yes"}
+
 // call runs a command in this process.
 func call(args ...string) (status int, stdout, stderr string) {
 	var out, err bytes.Buffer
@@ -106,7 +108,7 @@ func TestStatusAndUnlockInEachMode(t *testing.T) {
 
 			status, out, _ = callInTime(look...)
 			assert.Equal(t, 1, status, out)
-			status, _, stderr = callInTime(append([]string{"unlock", "--force", "--yes"}, args...)...)
+			status, _, stderr = callInTime(append(byForce, args...)...)
 			assert.Equal(t, 1, status)
 			assert.Equal(t, "redsync: nobody holds the lock\n", stderr)
 		})
@@ -116,7 +118,7 @@ func TestStatusAndUnlockInEachMode(t *testing.T) {
 // unlockInTime calls unlock with the arguments that set returns. It does both again if nodes did not answer in time.
 func unlockInTime(t *testing.T, servers []*realredis.Server, set func() []string) (status int, stdout, stderr string) {
 	for range 5 {
-		status, stdout, stderr = call(append([]string{"unlock", "--force", "--yes"}, set()...)...)
+		status, stdout, stderr = call(append(byForce, set()...)...)
 		if !slow.MatchString(stdout + stderr) {
 			break
 		}
@@ -149,14 +151,14 @@ func TestStatusOfSeveralNames(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(out, "  differs: node #")) // the others have the holder
 	assert.Empty(t, stderr)                                     // the report says it
 
-	status, out, _ = call("unlock", "--force", "--yes", "--nodes", list, "held")
+	status, out, _ = call(append(byForce, "--nodes", list, "held")...)
 	assert.Equal(t, exitNoQuorum, status, out)
 }
 
 // Of several holders unlock releases the one that was named.
 func TestUnlockOfOneReader(t *testing.T) {
 	servers, rs := onServers(t)
-	flags := []string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "books"}
+	flags := append(byForce, "--nodes", listOf(servers), "books")
 	one := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("one"), redsync.WithHandOver(false))
 	two := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("two"), redsync.WithHandOver(false))
 	require.NoError(t, one.Lock())
@@ -321,7 +323,7 @@ func TestUnlockShowsFirst(t *testing.T) {
 	}
 	defer full.Close()
 	var stderr bytes.Buffer
-	status := dispatch([]string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "x"}, full, &stderr)
+	status := dispatch(append(byForce, "--nodes", listOf(servers), "x"), full, &stderr)
 	assert.Equal(t, exitInternal, status)
 	assert.Contains(t, stderr.String(), "redsync: nothing was released, because the holder cannot be shown: ")
 	ok, err := m.Valid()
