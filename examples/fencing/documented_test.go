@@ -161,10 +161,16 @@ func shownUpdate(t *testing.T) string {
 	return update
 }
 
+// The documentation says that in MySQL, without clientFoundRows=true, a statement that writes what is there already
+// affects no row.
 func TestColumnOfYourOwn(t *testing.T) {
 	update := shownUpdate(t)
 	onDatabases(t, func(d *database) {
 		d.createOrders()
+		again := 1
+		if strings.HasSuffix(d.Name(), "/"+kindMySQL) { // in the other case clientFoundRows is true
+			again = 0
+		}
 		for _, p := range pairs {
 			d.exec(`UPDATE orders SET state = 'new', fence = ? WHERE id = 17`, fencing.Text(0))
 			save := func(state string, token uint64) int64 {
@@ -174,6 +180,7 @@ func TestColumnOfYourOwn(t *testing.T) {
 			require.EqualValues(d, 1, save("older", p.older))
 			require.EqualValues(d, 1, save("newer", p.newer))
 			require.EqualValues(d, 1, save("newer again", p.newer))
+			require.EqualValues(d, again, save("newer again", p.newer))
 			require.EqualValues(d, 0, save("paused", p.older))
 			var state, fence string
 			require.NoError(d, d.db.QueryRowContext(d.Context(), `SELECT state, fence FROM orders WHERE id = 17`).
@@ -181,22 +188,6 @@ func TestColumnOfYourOwn(t *testing.T) {
 			assert.Equal(d, "newer again", state)
 			assert.Equal(d, fencing.Text(p.newer), fence)
 		}
-	})
-}
-
-// The documentation says that in MySQL, without clientFoundRows=true, a statement that writes what is there already
-// affects no row.
-func TestColumnOfYourOwnWrittenTwice(t *testing.T) {
-	update := shownUpdate(t)
-	onDatabases(t, func(d *database) {
-		d.createOrders()
-		args := arguments(d, update, map[string]any{"state": "paid", "fence": fencing.Text(5), "id": 17})
-		require.EqualValues(d, 1, d.exec(update, args...))
-		again := int64(1)
-		if strings.HasSuffix(d.Name(), "/"+kindMySQL) { // in the other case clientFoundRows is true
-			again = 0
-		}
-		assert.Equal(d, again, d.exec(update, args...))
 	})
 }
 
