@@ -157,7 +157,7 @@ func mislabelled() (list []wrong) {
 		add(the(name).with(func(lib library) {
 			cs := lib.(interface{ onGoRedis() clients }).onGoRedis()
 			addr := cs[0].Options().Addr
-			_ = cs[0].Close()
+			cs[0].Close()
 			cs[0] = redis.NewClient(&redis.Options{Addr: addr, PoolSize: 3})
 		}), "its options.PoolSize is 3, want ")
 	}

@@ -13,7 +13,7 @@ import (
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -21,8 +21,8 @@ func echo(t *testing.T) string {
 				return
 			}
 			go func() {
-				_, _ = io.Copy(c, c)
-				_ = c.Close()
+				io.Copy(c, c)
+				c.Close()
 			}()
 		}
 	}()
@@ -33,7 +33,7 @@ func echo(t *testing.T) string {
 func through(t *testing.T, addr string) net.Conn {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }

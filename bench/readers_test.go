@@ -48,7 +48,7 @@ func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {
 			one, other := testVisits(1), testVisits(3)
 			one.Writer, other.Writer = 1, writer
 			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = visitAll(ctx, fake{}, l, one) })
+			wg.Go(func() { visitAll(ctx, fake{}, l, one) })
 			_, err := visitAll(ctx, fake{}, l, other)
 			cancel()
 			wg.Wait()

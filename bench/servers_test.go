@@ -20,7 +20,7 @@ func startNodes(t *testing.T, n int) (addrs []string) {
 func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 	addrs := startNodes(t, nodes)
 	look := dial(addrs)
-	defer func() { _ = look.Close() }()
+	defer look.Close()
 	for _, c := range everyContender() {
 		t.Run(c.name, func(t *testing.T) {
 			lib, err := c.start(t.Context(), addrs, patientExpiry)

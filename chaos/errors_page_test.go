@@ -87,7 +87,7 @@ func (c *cast) step(what string) {
 		c.end()
 	case "another goroutine waits":
 		m := c.rs.NewMutex("lock", safety.Options{Tries: 100})
-		go func() { _ = m.LockContext(c.ctx) }()
+		go func() { m.LockContext(c.ctx) }()
 		time.Sleep(d)
 	case "Close":
 		if v4, is := c.rs.(rivalLibrary); is {
@@ -252,7 +252,7 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 // `D`, not `E`".
 func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
 	c := &cast{T: t, open: open}
-	_ = safety.PlayEmbedded(t, open, safety.Scene{Play: func(e *safety.Env) error {
+	safety.PlayEmbedded(t, open, safety.Scene{Play: func(e *safety.Env) error {
 		c.Env, c.rs = e, e.Process()
 		c.ctx, c.end = context.WithCancel(context.Background())
 		defer c.end()

@@ -177,8 +177,8 @@ func (r *failoverTrial) judge(ctx context.Context, t *testing.T, l int, fault st
 			case both:
 				c.early++
 			}
-			_, _ = x.UnlockContext(ctx)
-			_, _ = y.UnlockContext(ctx)
+			x.UnlockContext(ctx)
+			y.UnlockContext(ctx)
 		}
 		pause(ctx, 50*time.Millisecond)
 	}

@@ -97,7 +97,7 @@ func startNodeRedlock(t *testing.T, modules string, servers []*realredis.Server,
 	go p.listen(lines)
 	t.Cleanup(func() {
 		<-p.gone
-		_ = cmd.Wait()
+		cmd.Wait()
 	})
 	require.NoError(t, err)
 	return p

@@ -103,7 +103,7 @@ func (c *contest) clients() (clients []*redis.Client) {
 			Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
-		c.Cleanup(func() { _ = client.Close() })
+		c.Cleanup(func() { client.Close() })
 		clients = append(clients, client)
 	}
 	return clients

@@ -90,7 +90,7 @@ func (f *fleet) several() func(names ...string) *redsync.Mutex {
 		pools[i] = pool.New(s.Client())
 	}
 	rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(patientFactor))
-	f.Cleanup(func() { _ = rs.Close(context.Background()) })
+	f.Cleanup(func() { rs.Close(context.Background()) })
 	return func(names ...string) *redsync.Mutex {
 		return rs.NewMultiMutex(names, redsync.WithExpiry(lasting),
 			redsync.WithTries(20), redsync.WithRetryDelay(5*time.Millisecond))

@@ -105,7 +105,7 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
-		_, _ = lines.ReadString('\n') // do not end yet: the scene may be about to stop this process
+		lines.ReadString('\n') // do not end yet: the scene may be about to stop this process
 		return nil
 	case !g.Held():
 		say(said{What: saidFailed, Text: "it was acquired, and is over"})
@@ -144,7 +144,7 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 // write writes to the data. It uses the token of g if g has one.
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
-	defer func() { _ = data.Close() }()
+	defer data.Close()
 	if err := writeData(ctx, data, "the paused one", g.Token); err != nil {
 		return said{What: saidFailed, Text: err.Error()}
 	}
@@ -201,7 +201,7 @@ func (c *child) listen(out io.Reader) {
 			c.lines <- s
 		}
 	}
-	_ = c.cmd.Wait() // how it ended does not matter
+	c.cmd.Wait() // how it ended does not matter
 }
 
 // next returns the next message of the child. It fails the test if What of the message is not among what.
@@ -256,8 +256,8 @@ func (c *child) stopped() bool {
 
 // kill ends the process, stopped or not, and returns when it has ended.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended
-	_ = c.stdin.Close()      // only after Kill, because a child whose input ends would unlock
+	c.cmd.Process.Kill() // it may have ended
+	c.stdin.Close()      // only after Kill, because a child whose input ends would unlock
 	for range c.lines {
 		continue
 	}

@@ -111,7 +111,7 @@ func dialAll(addrs []string) []*redis.Client {
 
 func closeAll(clients []*redis.Client) {
 	for _, c := range clients {
-		_ = c.Close()
+		c.Close()
 	}
 }
 
@@ -153,7 +153,7 @@ func openThis(addrs []string, set setting) (party, error) {
 	return party{attempts((*redsync.Mutex).LockContext, redsync.WithTries(0)), attempts((*redsync.Mutex).TryLockContext), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = rs.Close(ctx) // a scene may leave nodes dead
+		rs.Close(ctx) // a scene may leave nodes dead
 		closeAll(clients)
 	}}, nil
 }

@@ -69,12 +69,12 @@ func (d *detour) open(client net.Conn) {
 	d.changed.L.Lock()
 	defer d.changed.L.Unlock()
 	if d.ended || d.cut {
-		_ = client.Close()
+		client.Close()
 		return
 	}
 	server, err := net.Dial("tcp", d.target)
 	if err != nil {
-		_ = client.Close()
+		client.Close()
 		return
 	}
 	l := &lane{client: client, server: server, held: d.held}
@@ -108,8 +108,8 @@ func (d *detour) carry(l *lane, way int, from, to net.Conn) {
 		}
 	}
 	d.loses(l, way) // the end of a connection is held up as well
-	_ = from.Close()
-	_ = to.Close()
+	from.Close()
+	to.Close()
 	for range chunks { // until the reader has ended
 		continue
 	}
@@ -173,13 +173,13 @@ func (d *detour) disconnect(change func()) {
 	defer d.changed.L.Unlock()
 	change()
 	for _, l := range d.lanes {
-		_ = l.client.Close()
-		_ = l.server.Close()
+		l.client.Close()
+		l.server.Close()
 	}
 }
 
 func (d *detour) close() {
-	_ = d.listener.Close()
+	d.listener.Close()
 	d.resume()
 	d.disconnect(func() { d.ended = true })
 	d.wg.Wait()

@@ -180,7 +180,7 @@ func lateSet(s *stage) finding {
 	each(detours[:s.some(3)], (*detour).holdRequests)
 	ctx := s.patience()
 	if g, err := a.TryLock(ctx, sceneLock); err == nil {
-		_ = g.Unlock(ctx)
+		g.Unlock(ctx)
 	}
 	each(detours, (*detour).resume)
 	time.Sleep(persistence / 2) // the late SETs arrive
@@ -196,7 +196,7 @@ func lateRelease(s *stage) finding {
 	}
 	ctx := s.patience()
 	var unlocking sync.WaitGroup
-	unlocking.Go(func() { _ = g.Unlock(ctx) })
+	unlocking.Go(func() { g.Unlock(ctx) })
 	second := s.mustNext(b)
 	each(detours, (*detour).resume)
 	unlocking.Wait()
@@ -254,7 +254,7 @@ func lostReplies(s *stage) finding {
 	ctx := s.patience()
 	g, err := a.TryLock(ctx, sceneLock)
 	if err == nil {
-		_ = g.Unlock(ctx)
+		g.Unlock(ctx)
 	}
 	f := s.gone()
 	if err != nil && s.accused.saysTaken(err) {
@@ -307,7 +307,7 @@ func splitVote(s *stage) finding {
 				}
 				time.Sleep(2 * time.Millisecond)
 				holder.CompareAndSwap(&g, nil)
-				_ = g.Unlock(ctx)
+				g.Unlock(ctx)
 			}
 		})
 	}
@@ -379,7 +379,7 @@ func extendAfterLoss(s *stage) finding {
 	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, lasts)
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
-	_ = second.Unlock(s.Context()) // an answer may be late, but the keys are deleted
+	second.Unlock(s.Context()) // an answer may be late, but the keys are deleted
 	s.until("the keys are gone", func() bool { return s.holding() == 0 })
 	err := g.Extend(s.Context())
 	left := s.holding()
@@ -423,7 +423,7 @@ func unlockOfAnothers(s *stage) finding {
 	a, b := s.parties(lasts)
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
-	_ = g.Unlock(s.Context()) // this scene does not judge what Unlock returns
+	g.Unlock(s.Context()) // this scene does not judge what Unlock returns
 	time.Sleep(persistence / 2)
 	return s.unharmed(second)
 }
@@ -436,7 +436,7 @@ func cutOff(s *stage) finding {
 		if !spoilt || plays == 5 {
 			return f
 		}
-		_ = next.Unlock(s.Context()) // else its expiry ends the lock
+		next.Unlock(s.Context()) // else its expiry ends the lock
 	}
 }
 

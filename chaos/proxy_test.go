@@ -28,7 +28,7 @@ func wired(t *testing.T) (l *link, client, node end, again func() error) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
+	t.Cleanup(func() { listener.Close() })
 	l, err = newLink(listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(l.close)
@@ -37,14 +37,14 @@ func wired(t *testing.T) (l *link, client, node end, again func() error) {
 	n, err := listener.Accept()
 	require.NoError(t, err)
 	for _, conn := range []net.Conn{c, n} {
-		t.Cleanup(func() { _ = conn.Close() })
+		t.Cleanup(func() { conn.Close() })
 	}
 	return l, end{c, t}, end{n, t}, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
 		defer cancel()
 		c, err := dial(ctx, "tcp", l.addr())
 		if err == nil {
-			_ = c.Close()
+			c.Close()
 		}
 		return err
 	}
@@ -87,7 +87,7 @@ func TestLink(t *testing.T) {
 			node.gets("request")
 			node.send("reply")
 			client.gets("reply")
-			_ = client.Close()
+			client.Close()
 			node.hasEnded()
 		},
 		"is cut in one direction, twice": func(l *link, client, node end, _ func() error) {
@@ -108,7 +108,7 @@ func TestLink(t *testing.T) {
 			node.send("lost")
 			client.getsNothing()
 			heal()
-			_, _ = io.WriteString(node, "late") // must not arrive in place of the lost reply
+			io.WriteString(node, "late") // must not arrive in place of the lost reply
 			client.hasEnded()
 		},
 		"breaks both ends": func(l *link, client, node end, _ func() error) {
@@ -125,7 +125,7 @@ func TestLink(t *testing.T) {
 			node.getsNothing()
 			l.reset()
 			client.getsNothing()
-			_ = client.Close()
+			client.Close()
 			node.getsNothing()
 			assert.NoError(t, again())
 		},
@@ -169,7 +169,7 @@ func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
 		client.send("fast")
 		node.gets("slow fast")
 		assert.Equal(t, time.Second, time.Since(start))
-		_ = client.Close()
+		client.Close()
 		node.hasEnded()
 		l.done.Wait()
 	})

@@ -125,7 +125,7 @@ func FuzzRedis(f *testing.F) {
 	nodes := embedded.Start(1)
 	client := nodes[0].Client()
 	f.Cleanup(func() {
-		_ = client.Close()
+		client.Close()
 		nodes.Close()
 	})
 	addGuards(f)

@@ -230,7 +230,7 @@ func denying(t *testing.T) (embedded.Nodes, *redsync.Redsync) {
 	var pools []pool.Pool
 	for _, n := range nodes {
 		client := n.Client()
-		t.Cleanup(func() { _ = client.Close() })
+		t.Cleanup(func() { client.Close() })
 		pools = append(pools, pool.New(client))
 		n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions"})
 	}

@@ -98,7 +98,7 @@ func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duratio
 				return time.Duration(r.Int64N(int64(most)))
 			})
 		})
-		t.Cleanup(func() { _ = client.Close() })
+		t.Cleanup(func() { client.Close() })
 		pools = append(pools, pool.New(client))
 	}
 	rs := redsync.New(pools...)

@@ -104,7 +104,7 @@ func (w *worker) start(ctx context.Context, t *testing.T) {
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { cmd.Process.Kill() })
 	go func() {
 		defer close(lines)
 		for scanner := bufio.NewScanner(log); scanner.Scan(); {
@@ -117,7 +117,6 @@ func (w *worker) start(ctx context.Context, t *testing.T) {
 // works waits until the job runs in this process. A program whose Open has ended because the machine is slow is started again,
 // as a process manager would.
 func (w *worker) works(ctx context.Context, t *testing.T) {
-	t.Helper()
 	for starts := 1; ; {
 		select {
 		case line, ok := <-w.lines:

@@ -45,15 +45,15 @@ var faults = map[string]func(k kit) ends{
 	"the nodes have forgotten it": func(k kit) ends {
 		m := k.held()
 		k.nodes.Expire("order:17")
-		_, _ = m.Extend()
+		m.Extend()
 		return ends{lost: 1, why: "expired"}
 	},
 	"WithMaxHold": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog(), redsync.WithMaxHold(5*time.Second))
+		k.held(redsync.WithWatchdog(), redsync.WithMaxHold(5*time.Second))
 		return ends{lost: 1, why: "max_hold"}
 	},
 	"Close while a call waits": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
+		k.held(redsync.WithWatchdog())
 		done := k.begins(k.mutex(redsync.WithTries(0)), context.Background())
 		require.NoError(k, k.rs.Close(k.Context()))
 		require.ErrorIs(k, <-done, redsync.ErrClosed)
@@ -61,11 +61,11 @@ var faults = map[string]func(k kit) ends{
 	},
 	"a majority is frozen at Unlock": func(k kit) ends {
 		m := k.held()
-		k.frozen(func() { _, _ = m.Unlock() })
+		k.frozen(func() { m.Unlock() })
 		return ends{unconfirmed: 1}
 	},
 	"a majority is frozen while the watchdog extends": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
+		k.held(redsync.WithWatchdog())
 		k.frozen(func() { time.Sleep(5 * time.Second) })
 		return ends{lost: 1, why: "expired"}
 	},
@@ -136,7 +136,7 @@ var faults = map[string]func(k kit) ends{
 	},
 	"the function of Do panics": func(k kit) ends {
 		assert.Panics(k, func() {
-			_ = redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { panic("the user's") })
+			redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { panic("the user's") })
 		})
 		return ends{released: 1}
 	},
@@ -151,7 +151,7 @@ var faults = map[string]func(k kit) ends{
 		panicked := make(chan any)
 		go func() {
 			defer func() { panicked <- recover() }()
-			_ = k.mutex(redsync.WithObserver(panicking{})).Lock()
+			k.mutex(redsync.WithObserver(panicking{})).Lock()
 		}()
 		synctest.Wait()
 		k.unlock(m)
@@ -161,7 +161,7 @@ var faults = map[string]func(k kit) ends{
 	"a user's function panics while the call waits": func(k kit) ends {
 		m := k.held()
 		delay := func(int) time.Duration { panic("the user's") }
-		assert.Panics(k, func() { _ = k.mutex(redsync.WithRetryDelayFunc(delay)).Lock() })
+		assert.Panics(k, func() { k.mutex(redsync.WithRetryDelayFunc(delay)).Lock() })
 		k.unlock(m)
 		return ends{released: 1}
 	},
@@ -170,7 +170,7 @@ var faults = map[string]func(k kit) ends{
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				_ = redsyncotel.Lead(ctx, k.rs, "order:17", func(ctx context.Context) error {
+				redsyncotel.Lead(ctx, k.rs, "order:17", func(ctx context.Context) error {
 					<-ctx.Done()
 					return nil
 				})

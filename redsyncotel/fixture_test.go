@@ -46,7 +46,7 @@ func onKit(t *testing.T, play func(k kit), options ...redsyncotel.Option) {
 			redsyncotel.WithMeterProvider(meters), redsyncotel.WithTracerProvider(tracers))...)
 		require.NoError(t, err)
 		k.nodes = redsynctest.New(5)
-		defer func() { _ = k.nodes.Close() }()
+		defer k.nodes.Close()
 		k.rs = k.nodes.Redsync().With(redsync.WithObserver(k.observer), redsync.WithExpiry(time.Second))
 		play(k)
 	})

@@ -82,25 +82,25 @@ func TestStatusOfSpans(t *testing.T) {
 		want string // the description of the error
 	}{
 		"taken": {func(k kit, ctx context.Context) {
-			_ = k.mutex().TryLockContext(ctx)
+			k.mutex().TryLockContext(ctx)
 		}, ""},
 		"canceled": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_ = k.mutex().LockContext(ctx)
+			k.mutex().LockContext(ctx)
 		}, ""},
 		"taken until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
-			_ = k.mutex().LockContext(ctx)
+			k.mutex().LockContext(ctx)
 		}, ""},
 		"frozen until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
-			k.frozen(func() { _ = k.rs.NewMutex("order:18").LockContext(ctx) })
+			k.frozen(func() { k.rs.NewMutex("order:18").LockContext(ctx) })
 		}, "deadline_exceeded"},
 		"no quorum": {func(k kit, ctx context.Context) {
-			k.frozen(func() { _ = k.rs.NewMutex("order:18").TryLockContext(ctx) })
+			k.frozen(func() { k.rs.NewMutex("order:18").TryLockContext(ctx) })
 		}, "no_quorum"},
 		"Unlock of a lock that has expired, after the caller was canceled": {func(k kit, ctx context.Context) {
 			m := k.rs.NewMutex("order:18")
@@ -108,12 +108,12 @@ func TestStatusOfSpans(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_, _ = m.UnlockContext(ctx)
+			m.UnlockContext(ctx)
 		}, "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
-				_ = k.held(redsync.WithWatchdog())
+				k.held(redsync.WithWatchdog())
 				_, spans := k.parent(func(ctx context.Context) { c.play(k, ctx) })
 				require.Len(k, spans, 1)
 				assert.Equal(k, c.want, spans[0].Status.Description)

@@ -46,7 +46,7 @@ func firstChild(parent int) (pid int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, list := range lists {
 		if text, err := os.ReadFile(list); err == nil && len(text) > 0 {
-			_, _ = fmt.Sscan(string(text), &pid)
+			fmt.Sscan(string(text), &pid)
 		}
 	}
 	return pid
@@ -56,7 +56,7 @@ func firstChild(parent int) (pid int) {
 func fullPipe(t *testing.T) *os.File {
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
+	t.Cleanup(func() { from.Close(); to.Close() })
 	fd := int(to.Fd())
 	require.NoError(t, syscall.SetNonblock(fd, true))
 	for _, text := range [][]byte{make([]byte, 4096), make([]byte, 1)} {
@@ -83,7 +83,7 @@ func TestStderrFull(t *testing.T) {
 	n.end(t)
 	awaitDead(t, pid)
 	await(t, "the end of redsync", func() bool {
-		_ = syscall.Kill(r.pid(), syscall.SIGTERM) // it may have ended just now
+		syscall.Kill(r.pid(), syscall.SIGTERM) // it may have ended just now
 		return r.hasEnded()
 	})
 }

@@ -80,14 +80,14 @@ func busyServer(t *testing.T) *realredis.Server {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = busy.Eval(context.Background(), "while true do end", nil).Err()
+		busy.Eval(context.Background(), "while true do end", nil).Err()
 	}()
 	require.Eventually(t, func() bool {
 		_, err := s.Do("ping")
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	}, time.Minute, time.Millisecond)
 	t.Cleanup(func() {
-		_, _ = s.Do("script", "kill")
+		s.Do("script", "kill")
 		<-done
 	})
 	return s
@@ -283,7 +283,7 @@ func startFake(t *testing.T, answer func(args []string) string) string {
 	var running sync.WaitGroup
 	t.Cleanup(func() {
 		close(end)
-		_ = listener.Close()
+		listener.Close()
 		running.Wait()
 	})
 	runID := url.QueryEscape(listener.Addr().String())
@@ -293,7 +293,7 @@ func startFake(t *testing.T, answer func(args []string) string) string {
 			if err != nil {
 				return
 			}
-			running.Go(func() { <-end; _ = conn.Close() })
+			running.Go(func() { <-end; conn.Close() })
 			running.Go(func() {
 				in := bufio.NewReader(conn)
 				for args := readCommand(in); args != nil; args = readCommand(in) {
@@ -303,7 +303,7 @@ func startFake(t *testing.T, answer func(args []string) string) string {
 						text = bulk(strings.ReplaceAll(strings.TrimSuffix(text, "\r\n"), "RUN", runID))
 					}
 					if text == hangUp {
-						_ = conn.Close()
+						conn.Close()
 						return
 					}
 					if _, err := io.WriteString(conn, text); err != nil {

@@ -78,8 +78,8 @@ func TestGroupOfZombiesIsGone(t *testing.T) {
 	kill(second)
 	assert.NoError(t, syscall.Kill(-group, 0)) // the group is still there
 	assert.True(t, isGone(group))              // none runs
-	_ = first.Wait()
-	_ = second.Wait()
+	first.Wait()
+	second.Wait()
 	assert.True(t, isGone(group))
 
 	for stat, zombie := range map[string]bool{

@@ -92,10 +92,10 @@ func TestCrontabRunsTheJobOnOneMachine(t *testing.T) {
 			jobs = append(jobs, job)
 		}
 		for _, job := range jobs {
-			_ = job.Wait()
+			job.Wait()
 		}
 		jobs = append(jobs, c.job(ctx))
-		_ = jobs[3].Run()
+		jobs[3].Run()
 		said := ""
 		for _, job := range jobs {
 			said += fmt.Sprint(job.Stdout)
@@ -119,7 +119,7 @@ func TestCrontabMailsAnOutage(t *testing.T) {
 	t.Parallel()
 	c := reportOn(t, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 	job := c.job(t.Context())
-	_ = job.Run()
+	job.Run()
 	assert.Equal(t, exitNoQuorum, job.ProcessState.ExitCode())
 	assert.Regexp(t, `^redsync: cannot connect: `, job.Stdout)
 	assert.NoFileExists(t, filepath.Join(c.home, "report.runs"))

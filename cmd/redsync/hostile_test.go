@@ -118,7 +118,7 @@ func measured(t *testing.T, args []string) (status int, out string, memory int) 
 			}
 		}
 	})
-	_ = cmd.Wait() // the status says it
+	cmd.Wait() // the status says it
 	close(ended)
 	watching.Wait()
 	require.NoError(t, ctx.Err(), text.String())

@@ -129,10 +129,10 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string
 	want := exitLost
 	switch cause {
 	case "holder stopped":
-		_ = syscall.Kill(holder, syscall.SIGSTOP) // it may have lost the lock by itself
+		syscall.Kill(holder, syscall.SIGSTOP) // it may have lost the lock by itself
 		await(t, "a holder that is stopped", func() bool { return isStopped(holder) || !isAlive(holder) })
 		if strings.Contains(first.read(first.stderr), "COMMAND gets TERM now") {
-			_ = syscall.Kill(holder, syscall.SIGCONT)
+			syscall.Kill(holder, syscall.SIGCONT)
 		}
 	case "holder killed":
 		send(t, holder, syscall.SIGKILL)
@@ -206,7 +206,6 @@ func TestLossWhileStopped(t *testing.T) {
 
 // lostWhileStopped reports false if the nodes did not answer within checkTimeout, so that COMMAND went on.
 func lostWhileStopped(t *testing.T, servers []*realredis.Server) bool {
-	t.Helper()
 	n := newNote(t)
 	r := n.under(t, servers, "run --ttl 60 --kill-after 20 job", "child", "ticks")
 	pids := n.pids(t)

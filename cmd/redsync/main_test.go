@@ -64,7 +64,7 @@ func forget() {
 			fmt.Fprintln(os.Stderr, "forget:", err)
 			os.Exit(1)
 		}
-		_ = client.Close()
+		client.Close()
 	}
 }
 

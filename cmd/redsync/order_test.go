@@ -25,7 +25,7 @@ func TestOrderOfWaiters(t *testing.T) {
 			go func() {
 				if m.Lock() == nil {
 					served <- waiter[0]
-					_, _ = m.Unlock()
+					m.Unlock()
 				}
 			}()
 			time.Sleep(time.Second)

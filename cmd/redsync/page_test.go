@@ -74,10 +74,10 @@ func newPageShell(t *testing.T) *pageShell {
 	require.NoError(t, shell.Start())
 	require.NoError(t, to.Close())
 	t.Cleanup(func() {
-		_ = in.Close()
-		_ = shell.Wait()
+		in.Close()
+		shell.Wait()
 		cancel()
-		_ = from.Close()
+		from.Close()
 	})
 	return &pageShell{t, in, bufio.NewScanner(from), realredis.Start(t, 5, "--appendonly", "yes", "--appendfsync", "always")}
 }

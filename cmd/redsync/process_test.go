@@ -157,7 +157,6 @@ func start(t *testing.T, servers []*realredis.Server, line string, args ...strin
 
 // launch starts cmd. The end of the test kills it.
 func launch(t *testing.T, cmd *exec.Cmd) *run {
-	t.Helper()
 	dir := t.TempDir()
 	r := &run{t, cmd, filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), make(chan struct{})}
 	stdout := must(os.Create(r.stdout))
@@ -168,10 +167,10 @@ func launch(t *testing.T, cmd *exec.Cmd) *run {
 	require.NoError(t, cmd.Start())
 	go func() {
 		defer close(r.ended)
-		_ = cmd.Wait()
+		cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // then the holder kills COMMAND
+		cmd.Process.Kill() // then the holder kills COMMAND
 		<-r.ended
 		if t.Failed() {
 			t.Logf("%v\nstdout:\n%sstderr:\n%s", cmd.Args, r.read(r.stdout), r.read(r.stderr))
@@ -318,7 +317,6 @@ func isHeld(t *testing.T, servers []*realredis.Server, name string) bool {
 // wantFree fails the test unless the lock of this name is released. A slow server may have it for a while, because redsync
 // does not wait for all of them, but not until it expires.
 func wantFree(t *testing.T, servers []*realredis.Server, name string) {
-	t.Helper()
 	for end := time.Now().Add(releaseTime); ; time.Sleep(5 * time.Millisecond) {
 		count, now := 0, time.Now()
 		for _, s := range servers {
@@ -335,7 +333,7 @@ func wantFree(t *testing.T, servers []*realredis.Server, name string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Errorf("%d nodes still have %q", count, name)
+			assert.Fail(t, "nodes still have it", name)
 			return
 		}
 	}

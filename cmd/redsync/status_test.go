@@ -56,7 +56,7 @@ func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
 	}
 	rs := redsync.New(pools...).With(
 		redsync.WithExpiry(5*time.Minute), redsync.WithNodeTimeout(20*time.Second), redsync.WithFailFast(false))
-	t.Cleanup(func() { _ = rs.Close(t.Context()) })
+	t.Cleanup(func() { rs.Close(t.Context()) })
 	return rs
 }
 
@@ -88,7 +88,7 @@ func TestStatusAndUnlockInEachMode(t *testing.T) {
 			args := slices.Concat([]string{"--nodes", listOf(servers)}, mode.flags, names)
 			look := append([]string{"status"}, args...)
 			status, out, stderr := unlockInTime(t, servers, func() []string {
-				_, _ = m.Unlock() // that of the last try
+				m.Unlock() // that of the last try
 				require.NoError(t, m.Lock())
 				status, out, stderr := callInTime(look...)
 				assert.Zero(t, status, out+stderr)

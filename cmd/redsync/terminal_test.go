@@ -36,7 +36,6 @@ const prompt = "ready> "
 
 // newConsole starts bash.
 func newConsole(t *testing.T) *console {
-	t.Helper()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
@@ -55,9 +54,9 @@ func newConsole(t *testing.T) *console {
 	c.file = os.NewFile(uintptr(fd), file.Name())
 	go c.read()
 	t.Cleanup(func() {
-		_ = c.file.Close()
-		_ = c.shell.Process.Kill()
-		_ = c.shell.Wait()
+		c.file.Close()
+		c.shell.Process.Kill()
+		c.shell.Wait()
 		if t.Failed() {
 			t.Logf("terminal:\n%s", c.text())
 		}
@@ -230,7 +229,7 @@ func TestTerminalHangUp(t *testing.T) {
 			if stopped {
 				c.stop()
 			}
-			_ = c.file.Close()
+			c.file.Close()
 			awaitDead(t, pid, holder, front)
 			wantFree(t, c.servers, "job")
 		}

@@ -68,7 +68,7 @@ func empty(t *testing.T, kind string, s session) *database {
 		d.again = func(t *testing.T, _ session) *sql.DB {
 			db, err := openSQLite(file)
 			require.NoError(t, err)
-			t.Cleanup(func() { _ = db.Close() })
+			t.Cleanup(func() { db.Close() })
 			return db
 		}
 	} else {
@@ -199,7 +199,7 @@ func TestSQLFailedWriteChangesNothing(t *testing.T) {
 		err := d.do(2, fail)
 		require.ErrorIs(d, err, errWrite)
 		assert.Equal(d, "new", d.state())
-		require.Panics(d, func() { _ = d.do(2, func(*sql.Tx) error { panic("write") }) })
+		require.Panics(d, func() { d.do(2, func(*sql.Tx) error { panic("write") }) })
 		require.NoError(d, d.write(1, "saved")) // no write with a newer token has succeeded
 		assert.Equal(d, "saved", d.state())
 	})
@@ -271,7 +271,7 @@ func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 		require.NoError(d, d.write(1, "old"))
 		tx, err := d.db.BeginTx(d.ctx, &sql.TxOptions{Isolation: d.snapshot()})
 		require.NoError(d, err)
-		defer func() { _ = tx.Rollback() }()
+		defer tx.Rollback()
 		var state string
 		require.NoError(d, tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&state))
 		require.NoError(d, d.write(2, "newer"))

@@ -48,7 +48,7 @@ func TestSQLFailedReadCountsAsSeen(t *testing.T) {
 	onDatabases(t, func(d *database) {
 		require.ErrorIs(d, d.read(2, func(*sql.Tx) error { return errWrite }), errWrite)
 		requireStale(d, d.write(1, "late"), 1, 2)
-		require.Panics(d, func() { _ = d.read(4, func(*sql.Tx) error { panic("read") }) })
+		require.Panics(d, func() { d.read(4, func(*sql.Tx) error { panic("read") }) })
 		requireStale(d, d.write(3, "late"), 3, 4)
 	})
 }
@@ -201,7 +201,7 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
+	defer tx.Rollback()
 	if _, err := tx.ExecContext(ctx, e.raise, id, fencing.Text(token)); err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func newFolder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
+	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
 	if os.Getuid() == 0 {
 		err = os.Chown(dir, nobody, nobody)
 	}
@@ -196,7 +196,7 @@ func start(log, ready string, stop os.Signal, command []string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
+	defer file.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd, exit := exec.CommandContext(ctx, command[0], command[1:]...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = file, file, "/", unprivileged()
@@ -207,7 +207,7 @@ func start(log, ready string, stop os.Signal, command []string) error {
 		return err
 	}
 	go func() {
-		_ = cmd.Wait() // its error does not matter
+		cmd.Wait() // its error does not matter
 		close(exit)
 	}()
 	end := func() {
@@ -292,7 +292,7 @@ func (p place) open(t *testing.T, s session) *sql.DB {
 	} else {
 		db = openMySQL(t, p.mysql.Clone(), s)
 	}
-	t.Cleanup(func() { _ = db.Close() })
+	t.Cleanup(func() { db.Close() })
 	return db
 }
 

@@ -175,7 +175,7 @@ func (d *database) checkAt(level sql.IsolationLevel, name string, token uint64) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
+	defer tx.Rollback()
 	if err := d.Check(d.ctx, tx, name, token); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 
 	tx, err := d.db.BeginTx(d.ctx, nil)
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }()
+	defer tx.Rollback()
 	require.NoError(t, d.load(new(string))(tx)) // against the advice: before Check
 	require.NoError(t, d.write(4, "newer"))
 	err = d.Check(d.ctx, tx, d.id, 3)
@@ -314,7 +314,7 @@ func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
 	d := empty(t, kindPostgreSQL, session{}).create()
 	err := d.do(2, func(tx *sql.Tx) error {
 		err := d.save("failed")(tx)
-		_, _ = tx.ExecContext(d.ctx, `SELECT 1/0`)
+		tx.ExecContext(d.ctx, `SELECT 1/0`)
 		return err
 	})
 	require.ErrorContains(t, err, "fencing: commit: ")
@@ -333,13 +333,13 @@ func (c *cut) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	if c.before {
-		_ = c.Conn.Close()
+		c.Conn.Close()
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Write(p)
 	answer := make([]byte, 1)
-	_, _ = c.Conn.Read(answer) // the server has executed it
-	_ = c.Conn.Close()
+	c.Conn.Read(answer) // the server has executed it
+	c.Conn.Close()
 	return n, err
 }
 

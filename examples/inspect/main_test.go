@@ -39,7 +39,7 @@ func inside(t *testing.T, n int) *rig.Nodes {
 	nodes := rig.Inside(redsynctest.Start(t, n))
 	t.Cleanup(func() {
 		for _, c := range nodes.Clients {
-			_ = c.Close()
+			c.Close()
 		}
 	})
 	return nodes

@@ -36,7 +36,6 @@ func read(t *testing.T, file string) string {
 
 // move runs the script of the page in a directory with these files, and returns what becomes of them.
 func move(t *testing.T, files map[string]string) map[string]string {
-	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the script is for a POSIX shell")
 	}

@@ -65,10 +65,10 @@ func TestTransferIsSettledWhereverItsWorkerDies(t *testing.T) {
 			a, b := s.worker(t, "A"), s.worker(t, "B")
 			s.on = func(line string) {
 				if strings.HasPrefix(line, c.after) {
-					_ = a.bank.Close()
+					a.bank.Close()
 				}
 			}
-			_ = a.transfer(rigtest.Bounded(t), first, second, 30) // fails, unless the bank has answered its last request
+			a.transfer(rigtest.Bounded(t), first, second, 30) // fails, unless the bank has answered its last request
 			require.NoError(t, b.transfer(rigtest.Bounded(t), second, first, 10))
 			require.NoError(t, s.bank.audit(2*balance, 0))
 			assert.Equal(t, c.want, [2]int{s.bank.accounts[first].Balance, s.bank.accounts[second].Balance})
@@ -140,7 +140,7 @@ func (s *scene) worker(t *testing.T, who string) *worker {
 	require.NoError(t, err)
 	conn, err := rpc.Dial("tcp", address)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(); stop() })
+	t.Cleanup(func() { conn.Close(); stop() })
 	rs := s.nodes.Process().With(redsync.WithTimeoutFactor(0.45)) // the machine may be busy
 	return &worker{who, rs, conn, func() error { return nil }}
 }
