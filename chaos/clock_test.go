@@ -9,7 +9,6 @@ import (
 // needFakeTime returns the path of libfaketime. Without libfaketime it skips the test, or fails it if the environment
 // requires libfaketime.
 func needFakeTime(t *testing.T) string {
-
 	library, err := findFakeTime()
 	if err != nil {
 		realredis.Missing(t, envFakeTime, err)

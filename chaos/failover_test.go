@@ -122,7 +122,6 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 			assert.False(t, trial.counts[0].astray, what)
 		}
 	}
-
 }
 
 // hold locks a name with each library of the first process, and waits until the replica has these locks.

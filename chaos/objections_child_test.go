@@ -168,7 +168,6 @@ type child struct {
 
 // startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
-
 	o.Library = s.accused.name
 	text, err := json.Marshal(o)
 	require.NoError(s, err)
