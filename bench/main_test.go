@@ -232,7 +232,7 @@ func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 }
 
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, order := range strings.Split("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits", "|") {
+	for order := range strings.SplitSeq("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits", "|") {
 		args := strings.Fields(order)
 		if len(args) == 1 {
 			args = append(args, `{"Library":"none"}`)

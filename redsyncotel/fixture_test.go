@@ -88,9 +88,9 @@ type series struct {
 }
 
 // collect returns all series by metric.
-func collect(tb testing.TB, reader sdkmetric.Reader) map[string][]series {
+func collect(t *testing.T, reader sdkmetric.Reader) map[string][]series {
 	var all metricdata.ResourceMetrics
-	require.NoError(tb, reader.Collect(context.Background(), &all))
+	require.NoError(t, reader.Collect(context.Background(), &all))
 	found := map[string][]series{}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -105,7 +105,7 @@ func collect(tb testing.TB, reader sdkmetric.Reader) map[string][]series {
 					found[m.Name] = append(found[m.Name], s)
 				}
 			default:
-				assert.Fail(tb, "unknown data", "%T", data)
+				assert.Fail(t, "unknown data", "%T", data)
 			}
 		}
 	}
@@ -140,11 +140,11 @@ func (s series) has(pairs []string) bool {
 }
 
 // assertBalanced checks that no lock counts as held, and that no call counts as waiting.
-func assertBalanced(tb testing.TB, reader sdkmetric.Reader) {
-	found := collect(tb, reader)
+func assertBalanced(t *testing.T, reader sdkmetric.Reader) {
+	found := collect(t, reader)
 	for _, name := range []string{"redsync.held", "redsync.waiting"} {
 		for _, s := range found[name] {
-			assert.Zero(tb, s.value, "%s %v", name, s.attributes)
+			assert.Zero(t, s.value, "%s %v", name, s.attributes)
 		}
 	}
 }

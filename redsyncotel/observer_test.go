@@ -141,18 +141,18 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			}
 		}
 		assert.Len(t, found, len(limit))
-		for _, name := range strings.Fields("redsync.hold.duration redsync.node.duration redsync.held redsync.waiting redsync.node.down") {
+		for name := range strings.FieldsSeq("redsync.hold.duration redsync.node.duration redsync.held redsync.waiting redsync.node.down") {
 			assert.Len(t, found[name], limit[name], name) // the formula is exact
 		}
 	}
 }
 
 // observer returns an Observer with a reader.
-func observer(tb testing.TB, options ...redsyncotel.Option) (*redsyncotel.Observer, *sdkmetric.ManualReader) {
+func observer(t *testing.T, options ...redsyncotel.Option) (*redsyncotel.Observer, *sdkmetric.ManualReader) {
 	reader := sdkmetric.NewManualReader()
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(0))
 	o, err := redsyncotel.NewObserver(append(options, redsyncotel.WithMeterProvider(meters))...)
-	require.NoError(tb, err)
+	require.NoError(t, err)
 	return o, reader
 }
 
@@ -228,8 +228,8 @@ func TestNamesAppearOnlyThroughWithName(t *testing.T) {
 			}
 			span.End()
 			settles()
-			assertBalanced(k, k.reader)
-			found := collect(k, k.reader)
+			assertBalanced(k.T, k.reader)
+			found := collect(k.T, k.reader)
 			assert.EqualValues(k, 3, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired")) // each is measured
 			var names []string
 			for metric, all := range found {

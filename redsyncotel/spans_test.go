@@ -146,7 +146,7 @@ func TestExtensionsOfTheWatchdog(t *testing.T) {
 				require.Len(k, s.Links, 1)
 				assert.Equal(k, parent.SpanID(), s.Links[0].SpanContext.SpanID())
 			}
-			assert.Positive(k, total(collect(k, k.reader)["redsync.extend"], "redsync.outcome", "extended"))
+			assert.Positive(k, total(collect(k.T, k.reader)["redsync.extend"], "redsync.outcome", "extended"))
 		}, options...)
 	}
 }

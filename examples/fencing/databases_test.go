@@ -87,10 +87,11 @@ func (d *database) as(s session) *database {
 }
 
 // on returns the database for a part of the test.
-func (d database) on(t require.TestingT) *database {
-	d.to, d.ctx = t, d.Context()
-	d.id = d.newResource()
-	return &d
+func (d *database) on(t require.TestingT) *database {
+	part := *d
+	part.to, part.ctx = t, d.Context()
+	part.id = part.newResource()
+	return &part
 }
 
 // create creates the tables.
@@ -297,7 +298,7 @@ func TestSQLLikeTheModel(t *testing.T) {
 func (d *database) checkModel(calls ...string) {
 	before := earlierOf(d.kind)
 	rapid.Check(d.T, func(t *rapid.T) {
-		d := d.on(t)
+		d = d.on(t)
 		var write, read uint64 // the highest token of a write, and of a read
 		state := "new"
 		for i := range rapid.IntRange(1, 10).Draw(t, "calls") {

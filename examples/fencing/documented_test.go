@@ -203,7 +203,7 @@ func TestColumnsOfYourOwn(t *testing.T) {
 		load := d.query(`SELECT state, written FROM orders WHERE id = ?`)
 		id := 17
 		rapid.Check(d.T, func(t *rapid.T) {
-			d := d.on(t)
+			d = d.on(t)
 			id++
 			state := "new"
 			var write, read uint64 // the highest token of a write, and of a read
