@@ -188,7 +188,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 	parallelComputing(t)
 	options := map[string]redsync.Option{
 		"plainly": withTries(1), "fenced": withFencing, "fair": withFair,
-		"user's values": withGenValueFunc(freshValue()), "set again": withSetNXOnExtend, "all nodes": hearsAll,
+		"user's values": withGenValueFunc(freshValue), "set again": withSetNXOnExtend, "all nodes": hearsAll,
 		"with an owner": withOwner("me"), "a minimal hold": withMinHold(sec),
 	}
 	faults := map[string]embedded.Fault{"not executed": {LoseCommand: true}, "executed": {LoseReply: true}}

@@ -2,7 +2,7 @@ package redsync_test
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"log/slog"
 	"reflect"
 	"regexp"
@@ -136,7 +136,7 @@ var modeRows = []modeRow{
 	opt("WithNodeTimeout", withNodeTimeout(100*ms)),
 	opt("WithFailFast", hearsAll),
 	row("WithShufflePools", idle, always(redsync.WithShufflePools(true)), nil),
-	opt("WithGenValueFunc", withGenValueFunc(freshValue())),
+	opt("WithGenValueFunc", withGenValueFunc(freshValue)),
 	opt("WithOwner", withOwner("worker-7@host")),
 	opt("WithSetNXOnExtend", withSetNXOnExtend),
 	opt("WithWatchdog", withWatchdog),
@@ -250,14 +250,8 @@ func optionsApart(kind lockKind) [][2]string {
 	return apart
 }
 
-// freshValue returns a function for WithGenValueFunc.
-func freshValue() func() (string, error) {
-	count := 0
-	return func() (string, error) {
-		count++
-		return fmt.Sprint("value ", count), nil
-	}
-}
+// freshValue is a function for WithGenValueFunc.
+func freshValue() (string, error) { return rand.Text(), nil }
 
 // confirms checks that an operation has returned true and no error.
 func (u user) confirms(ok bool, err error) {
