@@ -118,15 +118,18 @@ func FuzzName(f *testing.F) {
 // validity ends before each key does, by the drift and the lock delay. It never lasts longer than the expiry or the
 // longest hold.
 func FuzzOptions(f *testing.F) {
-	const s = int(sec)
-	f.Add(8*s, 0.01, 0.05, 0, 0, 0, 1, 1, 0, 0)
-	f.Add(s/1000*3, 0.01, 1.0, 0, 1, 1, 0, 2, 999, 0xffff)
-	f.Add(100*365*24*3600*s, 0.0, 1.0, 0, 0, 0, math.MaxInt, 3, -999, 0x1f)
-	f.Add(math.MaxInt, 0.5, 1.0, 1, math.MaxInt, math.MaxInt, -1, 1, 0, 0)
-	f.Add(s, 0.01, math.Inf(1), 0, 0, 0, 0, 0, 0, 0)
-	f.Add(s, 0.01, 0.05, -1, -1, -1, -1, -1, 1000, 0x7ff)
-	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, 0, 2, 5, 0xfff)
-	f.Fuzz(func(t *testing.T, expiry int, drift, factor float64, node, delay, maxHold, retry, tries, class, how int) {
+	const s = int64(sec)
+	add := func(expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class, how int) {
+		f.Add(expiry, drift, factor, node, delay, maxHold, retry, tries, class, how)
+	}
+	add(8*s, 0.01, 0.05, 0, 0, 0, 1, 1, 0, 0)
+	add(s/1000*3, 0.01, 1.0, 0, 1, 1, 0, 2, 999, 0xffff)
+	add(100*365*24*3600*s, 0.0, 1.0, 0, 0, 0, math.MaxInt64, 3, -999, 0x1f)
+	add(math.MaxInt64, 0.5, 1.0, 1, math.MaxInt64, math.MaxInt64, -1, 1, 0, 0)
+	add(s, 0.01, math.Inf(1), 0, 0, 0, 0, 0, 0, 0)
+	add(s, 0.01, 0.05, -1, -1, -1, -1, -1, 1000, 0x7ff)
+	add(s, 0.9, 0.05, s/40, s/7, s/3, 0, 2, 5, 0xfff)
+	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class, how int) {
 		options := opts{
 			withExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
 			withTries(tries), withLockDelay(time.Duration(delay)),
