@@ -71,7 +71,7 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	j := form{majority{0b00111}, majority{0b11100}}
 	assert.Equal(t, form{majority{0b00111}, majority{0b01101}}, j.AsOne(0, 4))
 	assert.Equal(t, []claim.Sets{1, 1, 3, 2, 2, 0}, []claim.Sets{j.Sets(0), j.Sets(1), j.Sets(2), j.Sets(3), j.Sets(4), j.Sets(5)})
-	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
+	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101, true))
 }
 
 // So libraries without joint sets may add a single node, or remove one, in one deployment: see docs/replacing-nodes.md.
@@ -225,6 +225,8 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		{votes{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
 		{votes{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
 		{votes{saysPart, saysMended, saysHealed}, nil, "node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key", false},
+		{votes{saysBroken}, nil, "the only node failed: node #0: it broke", true},
+		{votes{saysNothing}, nil, "the only node has not answered", true},
 		{votes{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
 	} {
 		res := resultOf(c.votes...)

@@ -165,8 +165,20 @@ var provocations = map[string]func(f speech) error{
 		return f.Ping(f.Context())
 	},
 	"Open, nodes down": func(f speech) error {
-		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, f.log)
 		return err
+	},
+	"one node, silent": func(f speech) error {
+		f.uses(on(clientsOf(f.nodes[:1])))
+		f.freeze(0)
+		return f.tries()
+	},
+	"one node, Ping, deadline exceeded": func(f speech) error {
+		f.uses(on(clientsOf(f.nodes[:1])))
+		f.freeze(0)
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		return f.Ping(ctx)
 	},
 	"no permission": func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
 	"no login":      func(f speech) error { return f.denied("NOAUTH Authentication required.") },

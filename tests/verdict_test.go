@@ -221,6 +221,55 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 	}
 }
 
+// No text counts nodes where there is only one.
+func TestTextsOfTheOnlyNode(t *testing.T) {
+	for name, fails := range map[string]func(f field){
+		"silent": func(f field) { f.freeze(0) },
+		"down":   func(f field) { f.kill(0) },
+		"denying": func(f field) {
+			for _, command := range []string{"set", "evalsha", "eval", "ping"} {
+				f.nodes[0].On(command, 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
+			}
+		},
+	} {
+		for _, joint := range []bool{false, true} {
+			playAs(t, fmt.Sprint(name, ", joint: ", joint), func(f field) {
+				var log safeBuffer
+				pools := poolsOf(clientsOf(f.nodes[:1]))
+				rs := redsync.New(pools...)
+				if joint {
+					rs = redsync.NewJoint(pools, pools)
+				}
+				rs = rs.With(redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				f.closes(rs)
+				m, other := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour))), rs.NewMutex("other", redsync.WithTries(2))
+				current := m.Sequencer()
+				status, err := m.Inspect(f.Context())
+				require.NoError(f, err)
+				fails(f)
+				_, inspected := other.Inspect(f.Context())
+				_, ran := rs.TryDo(f.Context(), "other", nothing)
+				all := map[string]error{
+					"Lock": other.Lock(), "TryLock": other.TryLock(), "TryDo": ran, "Inspect": inspected,
+					"Do": rs.Do(f.Context(), "other", nothing, redsync.WithTries(1)), "Ping": rs.Ping(f.Context()),
+					"Lead": rs.Lead(limited(f, 5*time.Second), "other", nothing), "Current": rs.Current(f.Context(), current),
+					"ForceUnlock": rs.NewMutex("lock").ForceUnlock(f.Context(), status.Holders[0]),
+				}
+				for _, operation := range []string{"Valid", "Extend", "Unlock"} {
+					_, all[operation] = operations(m)[operation]()
+				}
+				for operation, err := range all {
+					require.ErrorContains(f, err, "node #0 (", operation)
+				}
+				text := fmt.Sprint(log.String(), all)
+				f.Log(text)
+				assert.Contains(f, text, "the only node failed: ")
+				assert.NotRegexp(f, `\d of \d nodes|\d needed|nodes failed`, text)
+			})
+		}
+	}
+}
+
 // ErrTaken names the lock. For a Lock of several names that is the first name that was not free.
 func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {

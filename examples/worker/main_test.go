@@ -118,6 +118,19 @@ func runOn(t *testing.T, nodes *redsynctest.Nodes, args ...string) (string, erro
 	return out.String(), err
 }
 
+func TestRunOnOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(1)
+		time.AfterFunc(5*time.Second, nodes.Node(0).Freeze)
+		time.AfterFunc(5200*time.Millisecond, nodes.Node(0).Thaw)
+		text, err := runOn(t, nodes, "-for", "20s")
+		require.NoError(t, err)
+		assertUndisturbed(t, text)
+		assert.Contains(t, text, "on 1 node inside this process.")
+		assert.Contains(t, text, "keys left on the nodes: 0 (1 of 1 answered)")
+	})
+}
+
 func TestRunMinorityFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.New(5)
