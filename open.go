@@ -198,18 +198,18 @@ func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answ
 	end, has := ctx.Deadline()
 	if !has {
 		end = start.Add(pingTimeout)
+		limited, cancel := context.WithDeadline(ctx, end)
+		defer cancel()
+		ctx = limited
 	}
-	ctx, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
 	for told := false; !a.quorum && !a.cut && !a.rule.Blocks(a.denying) && r.core.keeper.Set.Duplicate() == nil; told = true {
-		left := time.Until(end)
-		if left <= 0 {
+		if ctx.Err() != nil {
 			return a
 		}
 		for _, log := range r.logs() {
 			if !told {
-				log.WarnContext(ctx, "redsync: waiting for nodes",
-					"answered", a.rule.answer(a.nodes), "at_most", left.Round(time.Millisecond), "error", a.missing)
+				log.WarnContext(ctx, "redsync: waiting for nodes", "answered", a.rule.answer(a.nodes),
+					"at_most", time.Until(end).Round(time.Millisecond), "error", a.missing)
 			}
 		}
 		pause := time.NewTimer(openPause)
