@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -53,36 +51,6 @@ func TestPageShowsTheProgram(t *testing.T) {
 	}
 }
 
-// output collects what the program prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// awaits waits until the program has printed text n times since from.
-func (o *output) awaits(t *testing.T, from int, text string, n int) {
-	t.Helper()
-	for range 6000 {
-		if strings.Count(o.String()[from:], text) >= n {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	require.Fail(t, "the program does not print "+text, o.String())
-}
-
 // The program works on one server, and on five: its jobs go on while one of five is down and another one has forgotten its
 // keys. It logs in as a user, and its locks name it. After SIGTERM it ends without an error, and leaves no lock.
 func TestJobsGoOnWhileServersFail(t *testing.T) {
@@ -91,13 +59,13 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			const user, password = "locker", "secret-of-the-locker"
-			servers := realredis.Start(t, n, "--requirepass", "of-another-user", "--user", user, "on", ">"+password, "~*", "&*", "+@all")
+			servers := realredis.Start(t, n, "--requirepass", "of-another", "--user", user, "on", ">"+password, "~*", "&*", "+@all")
 			var addresses []string
 			var clients []*redis.Client
 			for i, s := range servers {
 				addresses = append(addresses, s.Addr())
 				clients = append(clients, redis.NewClient(&redis.Options{Addr: s.Addr(), Username: user, Password: password}))
-				t.Cleanup(func() { _ = clients[i].Close() })
+				defer clients[i].Close()
 			}
 			time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
 			before := time.Now().UTC().Format(time.RFC3339)
@@ -108,22 +76,31 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 			cmd := program(ctx, "-nodes", strings.Join(addresses, ","), "-user", user, "-no-locks-before", before,
 				"-expiry", "1m", "-guard", "1m", "-step", "50ms")
 			cmd.Env = append(cmd.Env, "REDIS_PASSWORD="+password)
-			var out output
-			cmd.Stdout, cmd.Stderr = &out, &out
+			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			require.NoError(t, err)
+			defer out.Close()
+			cmd.Stdout, cmd.Stderr = out, out
+			said := func() string {
+				text, _ := os.ReadFile(out.Name())
+				return string(text)
+			}
+			// says waits until the program has printed text n times since from.
+			says := func(from int, text string, n int) {
+				require.Eventually(t, func() bool { return strings.Count(said()[from:], text) >= n }, time.Minute, 10*time.Millisecond, text)
+			}
 			require.NoError(t, cmd.Start())
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
 
 			works := func(rounds int) {
-				t.Helper()
-				from := len(out.String())
-				out.awaits(t, from, " report part=4 ", rounds)
-				out.awaits(t, from, " load part=4", rounds)
+				from := len(said())
+				says(from, " report part=4 ", rounds)
+				says(from, " load part=4", rounds)
 			}
 			works(1)
 			host, err := os.Hostname()
 			require.NoError(t, err)
-			assert.Eventually(t, func() bool {
+			require.Eventually(t, func() bool {
 				value := clients[n-1].Get(ctx, "report").Val() + clients[n-1].Get(ctx, "load").Val()
 				return strings.Contains(value, " production@"+host)
 			}, time.Minute, time.Millisecond)
@@ -133,16 +110,16 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 				servers[1].Kill()
 				servers[1].Restart()
 				works(2)
-				out.awaits(t, 0, "redsync: node is down", 1)
+				says(0, "redsync: node is down", 1)
 			}
 			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-			require.NoError(t, <-done, out.String())
-			assert.NotContains(t, out.String(), " ERROR ", out.String())
-			assert.NotContains(t, out.String(), "lock is lost", out.String())
-			for i, client := range clients[n/5:] {
+			require.NoError(t, <-done, said())
+			assert.NotContains(t, said(), " ERROR ", said())
+			assert.NotContains(t, said(), "lock is lost", said())
+			for _, client := range clients[n/5:] {
 				left, err := client.Exists(ctx, "report", "load").Result()
 				require.NoError(t, err)
-				assert.Zero(t, left, "locks that are left on node %d", i)
+				assert.Zero(t, left, client)
 			}
 		})
 	}
