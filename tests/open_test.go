@@ -98,32 +98,25 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 // Open waits for a node that is just starting, and says so. It does not wait where no later answer can help.
 func TestOpenWaitsForANodeThatStarts(t *testing.T) {
 	t.Parallel()
-	for name, starts := range map[string]func(t *testing.T, late *miniredis.Miniredis){
-		"it starts":           func(*testing.T, *miniredis.Miniredis) {},
-		"it wants a password": func(_ *testing.T, late *miniredis.Miniredis) { late.RequireAuth("secret") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log safeBuffer
-			late, address := miniredis.NewMiniRedis(), closedPort(t)
-			t.Cleanup(late.Close)
-			starts(t, late)
-			time.AfterFunc(700*ms, func() { _ = late.StartAddr(address) })
-			ctx := limited(t, time.Minute)
-			rs, err := redsync.Open(ctx, []string{address}, redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			require.NoError(t, ctx.Err())
-			text := log.String()
-			assert.Contains(t, text, `level=WARN msg="redsync: waiting for nodes" answered="0 of 1" at_most=`)
-			assert.Equal(t, 1, strings.Count(text, "waiting for nodes"), text)
-			assert.Contains(t, text, "refused")
-			if name == "it starts" {
-				require.NoError(t, err)
-				shut(t, rs)
-				return
-			}
-			require.ErrorIs(t, err, redsync.ErrNoQuorum)
-			require.ErrorContains(t, err, "redsync: Open: the only node failed: node #0 ("+address+"): NOAUTH")
-		})
+	for _, password := range []string{"", "secret"} {
+		log, late, address := &safeLog{}, miniredis.NewMiniRedis(), closedPort(t)
+		late.RequireAuth(password)
+		time.AfterFunc(700*ms, func() { _ = late.StartAddr(address) })
+		ctx := limited(t, minute)
+		rs, err := redsync.Open(ctx, []string{address}, redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		noError(t, ctx.Err())
+		text := log.String()
+		assert.Contains(t, text, `level=WARN msg="redsync: waiting for nodes" answered="0 of 1" at_most=`)
+		assert.Contains(t, text, "refused")
+		assert.Equal(t, 1, strings.Count(text, "\n"), text)
+		if password == "" {
+			noError(t, err)
+			shut(t, rs)
+		} else {
+			errorIs(t, err, redsync.ErrNoQuorum)
+			says(t, err, "redsync: Open: the only node failed: node #0 ("+address+"): NOAUTH")
+		}
+		late.Close()
 	}
 }
 

@@ -217,41 +217,24 @@ func TestTextsOfTheOnlyNode(t *testing.T) {
 			}
 		},
 	} {
-		for _, joint := range []bool{false, true} {
-			playAs(t, fmt.Sprint(name, ", joint: ", joint), func(f field) {
-				var log safeBuffer
-				pools := poolsOf(clientsOf(f.nodes[:1]))
-				rs := redsync.New(pools...)
-				if joint {
-					rs = redsync.NewJoint(pools, pools)
-				}
-				rs = rs.With(redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				f.closes(rs)
-				m, other := locked(t, rs.NewMutex("lock", withExpiry(hour))), rs.NewMutex("other", redsync.WithTries(2))
-				current := m.Sequencer()
-				status, err := m.Inspect(f.Context())
-				require.NoError(f, err)
-				fails(f)
-				_, inspected := other.Inspect(f.Context())
-				_, ran := rs.TryDo(f.Context(), "other", nothing)
-				all := map[string]error{
-					"Lock": other.Lock(), "TryLock": other.TryLock(), "TryDo": ran, "Inspect": inspected,
-					"Do": rs.Do(f.Context(), "other", nothing, redsync.WithTries(1)), "Ping": rs.Ping(f.Context()),
-					"Lead": rs.Lead(limited(f, 5*sec), "other", nothing), "Current": rs.Current(f.Context(), current),
-					"ForceUnlock": rs.NewMutex("lock").ForceUnlock(f.Context(), status.Holders[0]),
-				}
-				for _, operation := range []string{"Valid", "Extend", "Unlock"} {
-					_, all[operation] = operations(m)[operation]()
-				}
-				for operation, err := range all {
-					require.ErrorContains(f, err, "node #0 (", operation)
-				}
-				text := fmt.Sprint(log.String(), all)
-				f.Log(text)
-				assert.Contains(f, text, "the only node failed: ")
-				assert.NotRegexp(f, `\d of \d nodes|\d needed|nodes failed`, text)
-			})
-		}
+		playAs(t, name, func(f field) {
+			var log safeBuffer
+			rs := on(clientsOf(f.nodes[:1])).With(redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			f.closes(rs)
+			m, other := locked(t, rs.NewMutex("lock", withExpiry(hour))), rs.NewMutex("other", withTries(2))
+			current, holders := m.Sequencer(), must(m.Inspect(f.Context())).Holders
+			fails(f)
+			all := []error{
+				other.Lock(), other.TryLock(), rs.Do(f.Context(), "other", nothing, withTries(1)), rs.Lead(limited(f, 5*sec), "other", nothing),
+				rs.Ping(f.Context()), rs.Current(f.Context(), current), rs.NewMutex("lock").ForceUnlock(f.Context(), holders[0]),
+			}
+			_, inspected := other.Inspect(f.Context())
+			_, ran := rs.TryDo(f.Context(), "other", nothing)
+			for _, err := range append(all, inspected, ran, second(m.Valid()), second(m.Extend()), second(m.Unlock())) {
+				says(f, err, "the only node failed", "node #0 (")
+				assert.NotRegexp(f, `\d of \d nodes|\d needed|nodes failed`, err.Error()+log.String())
+			}
+		})
 	}
 }
 

@@ -89,14 +89,6 @@ func TestRunBadFlags(t *testing.T) {
 
 func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[1]) }
 
-func TestRunUnreachableNodes(t *testing.T) {
-	var out, errs bytes.Buffer
-	status := program.Run(t.Context(), []string{"-nodes", "127.0.0.1:1,redis://127.0.0.1:2,127.0.0.1:3"}, &out, &errs)
-	assert.Equal(t, 1, status)
-	assert.Contains(t, errs.String(), "0 of 3 nodes answered, 2 needed")
-	assert.Empty(t, out.String())
-}
-
 // parse returns the config of a command line.
 func parse(t *testing.T, args ...string) *config {
 	cfg := &config{}
