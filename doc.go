@@ -1,6 +1,6 @@
-// Package redsync is a distributed lock on N independent Redis nodes: Redlock, with the API of redsync v4.
+// Package redsync is a distributed lock on one Redis, or on N independent ones: Redlock, with the API of redsync v4.
 //
-//	rs, err := redsync.Open(ctx, []string{"a:6379", "b:6379", "c:6379", "d:6379", "e:6379"})
+//	rs, err := redsync.Open(ctx, []string{"localhost:6379"}) // or "a:6379", "b:6379", "c:6379"
 //	...
 //	defer rs.Close(ctx)
 //	err = rs.Do(ctx, "orders:17", func(ctx context.Context) error {
@@ -30,7 +30,7 @@
 //     WithPermits have at most n permits together. If a Mutex adopts a lock ([WithSequencer], [WithValue]), the giver has
 //     it, too, until it calls [Mutex.Detach].
 //   - Time: the clock of a lock starts before its first request is sent, and counts the longer of monotonic and wall time.
-//     So the lock ends for its holder before its keys expire on the nodes. Nothing revives a lock that has ended.
+//     So it ends for its holder before its keys expire on the nodes. Nothing revives it.
 //   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, soon after Until at the latest, even if no
 //     node can be reached.
 //   - Values: a value that your code has read ([Mutex.Value]) is never used again: it can serve as an id of this lock.
@@ -42,7 +42,9 @@
 // # What is assumed
 //
 //   - The nodes are independent primaries, and evict no keys.
-//   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set.
+//   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set. Without both, an
+//     only node that restarts lets in a second holder, 1.6 s before the first is told. With a guard of 8 s, nobody
+//     locks for 9.1 s (docs/one-node.md).
 //   - Clocks run at about the same rate, within [WithDriftFactor].
 //   - Every client of a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes.
 //

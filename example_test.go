@@ -75,7 +75,7 @@ func Example() {
 // Work in steps calls Extend after each step, so work that hangs loses its lock. It calls Valid before a step that nobody
 // can undo.
 func Example_extendAndValid() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 
 	load := func(mutex *redsync.Mutex) (err error) {
@@ -112,7 +112,7 @@ func Example_extendAndValid() {
 
 // Do is for work that is a function. The lock is extended while the work lasts, and ctx ends if the lock is lost.
 func ExampleRedsync_Do() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 
 	work := func(ctx context.Context) error {
@@ -132,7 +132,7 @@ func ExampleRedsync_Do() {
 // TryDo is for work that need not wait: if another process has the lock, that process does the work. That is no error, so
 // it hides no failure of the work.
 func ExampleMutex_TryDo() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	nightly := func() {
 		mutex := nodes.Redsync().NewMutex("nightly")
@@ -159,7 +159,7 @@ func ExampleMutex_TryDo() {
 
 // The context of a lock ends when the lock ends: with Unlock, or because it is lost.
 func ExampleMutex_Context() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	mutex := nodes.Redsync().NewMutex("orders:17", redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
 	if err := mutex.Lock(); err != nil {
@@ -177,7 +177,7 @@ func ExampleMutex_Context() {
 // Valid asks the nodes, before a step that nobody can undo. An error is a loss only if it matches ErrLockLost: otherwise
 // too few nodes have answered, and Remaining still counts.
 func ExampleMutex_Valid() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	mutex := nodes.Redsync().NewMutex("orders:17")
 	if err := mutex.Lock(); err != nil {
@@ -198,7 +198,7 @@ func ExampleMutex_Valid() {
 
 // A lock on several names has all of them or none, so that no two processes wait for each other.
 func ExampleRedsync_NewMultiMutex() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	mutex := nodes.Redsync().NewMultiMutex([]string{"account:1", "account:2"})
 	if err := mutex.Lock(); err != nil {
@@ -216,7 +216,7 @@ func ExampleRedsync_NewMultiMutex() {
 
 // At most two processes at a time call a service that can bear no more.
 func ExampleWithPermits() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	for i := range 3 {
 		permit := nodes.Process().NewMutex("mail", redsync.WithPermits(2))
@@ -232,7 +232,7 @@ func ExampleWithPermits() {
 // Lead calls a function while this process leads. The function ends when its context does, and sends the number of the
 // term along with every write.
 func ExampleRedsync_Lead() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	err := nodes.Redsync().Lead(context.Background(), "scheduler", func(ctx context.Context) error {
 		fmt.Println("leading, with a number:", redsync.FromContext(ctx).Fence() > 0)
@@ -346,7 +346,7 @@ func ExampleMutex_TryLock() {
 // WithFair serves waiters in the order of their calls, across all processes. Every client that locks the name must
 // set it.
 func ExampleWithFair() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 
 	var processes sync.WaitGroup
@@ -392,7 +392,7 @@ func ExampleWithWatchdog() {
 
 // WithFencing numbers the holds. The resource refuses a token that is lower than one it has seen.
 func ExampleWithFencing() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	lock := func() *redsync.Mutex {
 		mutex := nodes.Process().NewMutex("orders:17", redsync.WithFencing())
@@ -417,7 +417,7 @@ func ExampleWithFencing() {
 
 // Many readers hold a name at once, and a writer holds it alone. Downgrade makes the writer a reader.
 func ExampleWithShared() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	reader := func() *redsync.Mutex { return nodes.Process().NewMutex("catalog", redsync.WithShared()) }
 	taken := func(err error) bool {
@@ -449,7 +449,7 @@ func ExampleWithShared() {
 
 // Inside the Do of a reader, an exclusive Lock on the same name fails at once. End the Do first.
 func ExampleErrUpgrade() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	rs, ctx := nodes.Redsync(), context.Background()
 
@@ -475,7 +475,7 @@ func ExampleErrUpgrade() {
 
 // A function that locks a name can be called by a function that has locked the same name: the inner Do joins the hold.
 func ExampleMutex_Do_nested() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	rs, ctx := nodes.Redsync(), context.Background()
 	balance := 0
@@ -526,7 +526,7 @@ func ExampleWithLogger() {
 
 // A Sequencer is all that another process needs to take a lock over.
 func ExampleWithSequencer() {
-	nodes := redsynctest.New(5)
+	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	rs := nodes.Redsync()
 	mutex := rs.NewMutex("upload:9")

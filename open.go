@@ -17,8 +17,12 @@ import (
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns when a majority
 // of the nodes has answered, and waits up to 250 ms for the others. So a wrong address among them is not an error: a line
-// of the log names it, as with Ping. If no majority answers within 5 s, the error matches ErrNoQuorum, and names each node
-// and its reason. If ctx ends first, the error is that of ctx.
+// of the log names it, as with Ping.
+//
+// While no majority answers, Open asks again: the nodes may just be starting. It does so until ctx ends or, if ctx has no
+// deadline, for 5 s. A line of the log at level Warn, "waiting for nodes", names each node and its reason. At the end the
+// error does so, and matches ErrNoQuorum. If ctx has ended, the error matches that of ctx, too, or alone if not all nodes
+// had failed until then. Open does not ask again if so many nodes deny access that no majority can answer.
 //
 // With rediss:// the certificate of the node is verified, unless the URL says ?skip_verify=true.
 //
@@ -63,7 +67,8 @@ func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsy
 }
 
 const (
-	pingTimeout = 5 * time.Second        // bounds Open and Ping
+	pingTimeout = 5 * time.Second        // bounds a round of Open, Open without a deadline, and Ping
+	openPause   = restTimeout            // between two rounds of Open
 	restTimeout = 250 * time.Millisecond // for how long both wait for the other nodes, once a quorum has answered
 )
 
@@ -110,7 +115,11 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	if ctx.Err() != nil {
 		return fail(op, "", contextErrors(ctx))
 	}
+	start := time.Now()
 	a := c.askAll(ctx)
+	if op != "Ping" {
+		a = r.askAgain(ctx, start, a)
+	}
 	if r.set.observers != nil {
 		c.keeper.Set.TellServers(&events{to: r.set.observers, notices: c.notices})
 	}
@@ -123,7 +132,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	case c.keeper.IsClosed():
 		return fail(op, "", ErrClosed)
 	}
-	text := a.rule.enough(a.nodes)
+	text := a.rule.enough(a.nodes, !a.cut)
 	why := error(&said{ErrNoQuorum, text})
 	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has said how long a quorum may take
 	if a.cut && !inTime {
@@ -138,6 +147,7 @@ type answers struct {
 	cut     bool // the context has ended before it was certain whether a quorum answers
 	rule    form
 	nodes   claim.Nodes // those that have answered, one for each server
+	denying claim.Nodes // those that will deny each repetition
 	silent  bool        // a node has not answered
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
@@ -166,6 +176,9 @@ func (c *core) askAll(ctx context.Context) answers {
 		case v.Choice == claim.Granted || first.Count.Granted.Has(i):
 			a.nodes = a.nodes.With(i)
 		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
+			if pool.IsPermanent(v.Err) {
+				a.denying = a.denying.With(i)
+			}
 			a.missing.nodes, a.silent = append(a.missing.nodes, explain(set.Nodes[i], v)), true
 		}
 	}
@@ -179,20 +192,60 @@ func (c *core) askAll(ctx context.Context) answers {
 	return a
 }
 
+// askAgain repeats the question of an Open that began at start, and returns the last answers that ctx has not cut short. It
+// ends once a quorum has answered, or once no later answer can change the outcome.
+func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answers {
+	end, has := ctx.Deadline()
+	if !has {
+		end = start.Add(pingTimeout)
+		limited, cancel := context.WithDeadline(ctx, end)
+		defer cancel()
+		ctx = limited
+	}
+	for told := false; !a.quorum && !a.cut && !a.rule.Blocks(a.denying) && r.core.keeper.Set.Duplicate() == nil; told = true {
+		if ctx.Err() != nil {
+			return a
+		}
+		for _, log := range r.logs() {
+			if !told {
+				log.WarnContext(ctx, "redsync: waiting for nodes", "answered", a.rule.answer(a.nodes),
+					"at_most", time.Until(end).Round(time.Millisecond), "error", a.missing)
+			}
+		}
+		pause := time.NewTimer(openPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return a
+		}
+		next := r.core.askAll(ctx)
+		if next.cut {
+			return a
+		}
+		a = next
+	}
+	return a
+}
+
+// logs returns the loggers of r, or the default one if it has none.
+func (r *Redsync) logs() []*slog.Logger {
+	if logs := r.set.observers.loggers(); logs != nil {
+		return logs
+	}
+	return []*slog.Logger{slog.Default()}
+}
+
 // logMissing writes the line about the nodes that have not answered Open or Ping, or are one server.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if a.missing.nodes == nil || ctx.Err() != nil || !r.core.pinged.isNew(op, a.rule.All()&^a.nodes) {
 		return // or the context has cut the wait for the other nodes, so that nothing is known of them
 	}
-	logs := r.set.observers.loggers()
-	if logs == nil {
-		logs = []*slog.Logger{slog.Default()}
-	}
 	message := "redsync: some nodes do not answer"
 	if !a.silent {
 		message = "redsync: some nodes are one server"
 	}
-	for _, log := range logs {
+	for _, log := range r.logs() {
 		log.WarnContext(ctx, message,
 			"answered", a.rule.answer(a.nodes), "may_fail", a.rule.spare(a.nodes), "error", a.missing)
 	}

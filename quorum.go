@@ -29,17 +29,37 @@ func (m majority) blocks(nodes claim.Nodes) bool { return !m.quorum(m.nodes &^ n
 func (m majority) tooFew(c claim.Count) string {
 	n := m.nodes.Len()
 	switch {
+	case m.blocks(c.Failed) && n == 1:
+		return onlyFailed
 	case m.blocks(c.Failed):
 		return fmt.Sprintf("%d of %d nodes failed, %d needed", (c.Failed & m.nodes).Len(), n, quorumOf(n))
 	case !m.quorum(c.Answered()):
-		return m.enough(c.Answered())
+		return m.enough(c.Answered(), false)
+	case n == 1:
+		return onlyAnswered + ", which decides nothing"
 	}
 	return fmt.Sprintf("%d of %d nodes answered, which decides nothing", (c.Answered() & m.nodes).Len(), n)
 }
 
-// enough says how many nodes of m have answered, and how many answers m needs. It is for errors.
-func (m majority) enough(answered claim.Nodes) string {
-	return fmt.Sprintf("%s nodes answered, %d needed", m.answer(answered), quorumOf(m.nodes.Len()))
+// These are what texts say of a set of one node. A count would say no more.
+const (
+	onlyFailed   = "the only node failed"
+	onlyAnswered = "the only node answered"
+	onlySilent   = "the only node has not answered"
+)
+
+// enough says how many nodes of m have answered, and how many answers m needs. over means that the others have failed,
+// and may no longer answer. It is for errors.
+func (m majority) enough(answered claim.Nodes, over bool) string {
+	switch n := m.nodes.Len(); {
+	case n != 1:
+		return fmt.Sprintf("%s nodes answered, %d needed", m.answer(answered), quorumOf(n))
+	case m.quorum(answered):
+		return onlyAnswered
+	case over:
+		return onlyFailed
+	}
+	return onlySilent
 }
 
 // answer says how many of m's nodes have answered. It is for errors and the log.
@@ -139,8 +159,8 @@ func (f form) each(say func(majority) string) string {
 	return "before: " + say(f.before) + "; after: " + say(f.after)
 }
 
-func (f form) enough(answered claim.Nodes) string {
-	return f.each(func(m majority) string { return m.enough(answered) })
+func (f form) enough(answered claim.Nodes, over bool) string {
+	return f.each(func(m majority) string { return m.enough(answered, over) })
 }
 
 func (f form) answer(answered claim.Nodes) string {

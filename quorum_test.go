@@ -72,7 +72,7 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	j := form{majority{0b00111}, majority{0b11100}}
 	assert.Equal(t, form{majority{0b00111}, majority{0b01101}}, j.AsOne(0, 4))
 	assert.Equal(t, []claim.Sets{1, 1, 3, 2, 2, 0}, []claim.Sets{j.Sets(0), j.Sets(1), j.Sets(2), j.Sets(3), j.Sets(4), j.Sets(5)})
-	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
+	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101, true))
 }
 
 // So libraries without joint sets may add a single node, or remove one, in one deployment: see docs/replacing-nodes.md.
@@ -217,6 +217,8 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		taken odd yes yes       |     |    | node #0: it holds another value; node #1: it broke
 		missing broken yes      |     | no | 2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke
 		part mended healed      |     |    | node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key
+		broken                  |     | no | the only node failed: node #0: it broke
+		nothing                 |     | no | the only node has not answered
 		missing nothing broken  |     | no | 1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke`) {
 		res := resultOf(c[0])
 		err := unconfirmed("lock", res)

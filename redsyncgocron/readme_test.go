@@ -3,6 +3,7 @@ package redsyncgocron_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,9 +41,12 @@ func TestReadmePrograms(t *testing.T) {
 	all := blocks(t)
 	head, _, found := strings.Cut(all[0], "func run()")
 	require.True(t, found)
-	for name, c := range map[string]struct{ program, slow, fast string }{
-		"locker":  {all[0], `"* * * * *", false`, `"* * * * * *", true`},
-		"elector": {head + all[1], "gocron.DurationJob(time.Minute)", "gocron.DurationJob(time.Second / 4)"},
+	for name, c := range map[string]struct {
+		nodes               int
+		program, slow, fast string
+	}{
+		"locker":  {3, all[0], `"* * * * *", false`, `"* * * * * *", true`},
+		"elector": {1, head + all[1], "gocron.DurationJob(time.Minute)", "gocron.DurationJob(time.Second / 4)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,10 +56,11 @@ func TestReadmePrograms(t *testing.T) {
 			if name == "locker" {
 				program = replaced(t, program, "30 * time.Second", "time.Second / 2")
 			}
-			servers := realredis.Start(t, 3)
-			for i, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {
-				program = replaced(t, program, address, servers[i].Addr())
+			var addresses []string
+			for _, s := range realredis.Start(t, c.nodes) {
+				addresses = append(addresses, s.Addr())
 			}
+			program = replaced(t, program, `[]string{"localhost:7001", "localhost:7002", "localhost:7003"}`, fmt.Sprintf("%#v", addresses))
 			binary := built(ctx, t, program)
 			first := starts(ctx, t, binary)
 			first.works(ctx, t)

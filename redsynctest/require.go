@@ -43,6 +43,9 @@ func (ns *Nodes) checkHeld(name string, values map[string]int, _ int) error {
 	if most >= ns.quorum() {
 		return nil
 	}
+	if len(ns.nodes) == 1 {
+		return fmt.Errorf("lock %q is not held", name)
+	}
 	return fmt.Errorf("lock %q is not held: %d of %d nodes have the same value, a quorum is %d",
 		name, most, len(ns.nodes), ns.quorum())
 }
@@ -50,6 +53,9 @@ func (ns *Nodes) checkHeld(name string, values map[string]int, _ int) error {
 func (ns *Nodes) checkFree(name string, _ map[string]int, free int) error {
 	if free >= ns.quorum() {
 		return nil
+	}
+	if len(ns.nodes) == 1 {
+		return fmt.Errorf("lock %q is not free", name)
 	}
 	return fmt.Errorf("lock %q is not free: it is free on %d of %d nodes, a quorum is %d",
 		name, free, len(ns.nodes), ns.quorum())

@@ -1,7 +1,9 @@
 package redsync_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -355,9 +357,8 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 }
 
 func TestOpenJoint(t *testing.T) {
-	ctx := limited(t, sec)
 	opens := func(before, after string, options ...redsync.Option) error { // ports
-		_, err := redsync.OpenJoint(ctx, strings.Fields(before), strings.Fields(after), options...)
+		_, err := redsync.OpenJoint(limited(t, sec), strings.Fields(before), strings.Fields(after), options...)
 		return err
 	}
 	const one, two, three = "127.0.0.1:1 ", "127.0.0.1:2 ", "127.0.0.1:3 "
@@ -371,8 +372,70 @@ func TestOpenJoint(t *testing.T) {
 	for i := range 4 {
 		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i, i+1))
 	}
-	require.NotContains(t, opens(one, "redis://127.0.0.1:1/0").Error(), "node #1", "one database of one server")
+	err = opens(one, "redis://127.0.0.1:1/0")
+	require.ErrorContains(t, err, "OpenJoint: before: the only node failed; after: the only node failed: ")
+	require.NotContains(t, err.Error(), "node #1", "one database of one server")
 	require.ErrorContains(t, opens(one, "redis://127.0.0.1:1/5"), "node #1", "two databases")
+}
+
+// A fleet moves from one node to five, process by process, while it locks. The lock is held through each change of a
+// process, and never twice.
+func TestJointFromOneNodeToFive(t *testing.T) {
+	for name, c := range map[string]struct {
+		five  []int
+		joint bool
+	}{
+		"the old node is one of the five": {[]int{0, 1, 2, 3, 4}, true},
+		"five new nodes":                  {[]int{1, 2, 3, 4, 5}, true},
+		"without a joint list":            {[]int{0, 1, 2, 3, 4}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changing(t, 6, func(s change) {
+				deployments := []func() *redsync.Redsync{
+					func() *redsync.Redsync { return s.alone(s.at(0)) },
+					func() *redsync.Redsync { return s.joint(s.at(0), s.at(c.five...)) },
+					func() *redsync.Redsync { return s.alone(s.at(c.five...)) },
+				}
+				if !c.joint {
+					deployments = slices.Delete(deployments, 1, 2)
+				}
+				holders, twice, holds := 0, 0, make([]int, len(deployments))
+				var mu sync.Mutex
+				count := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
+				starts := func(deployed int) (stop func()) {
+					ctx, cancel := context.WithCancel(s.Context())
+					done, rs := make(chan struct{}), deployments[deployed]()
+					go func() {
+						defer close(done)
+						for m := rs.NewMutex("lock", withWatchdog, forever); m.LockContext(ctx) == nil; s.unlock(m) {
+							count(func() { holders++; holds[deployed]++; twice += holders / 2 })
+							time.Sleep(25 * sec)
+							assert.NoError(s, m.Err())
+							count(func() { holders-- })
+						}
+					}()
+					return func() { cancel(); <-done }
+				}
+				var stops []func()
+				for range 3 {
+					stops = append(stops, starts(0))
+				}
+				for next := 1; next < len(deployments); next++ {
+					for i := range stops {
+						time.Sleep(10 * sec) // as docs/replacing-nodes.md says, after the last one of the deployment before
+						stops[i]()
+						stops[i] = starts(next)
+					}
+				}
+				time.Sleep(minute)
+				for _, stop := range stops {
+					stop()
+				}
+				assert.Equal(s, c.joint, twice == 0, "two holders at once: %d times", twice)
+				assert.NotContains(s, holds, 0)
+			})
+		})
+	}
 }
 
 // A pool that can never send stands for no other node, also if it has the client of one.

@@ -143,8 +143,18 @@ var provocations = map[string]func(f speech) error{
 		return f.Ping(f.Context())
 	},
 	"Open, nodes down": func(f speech) error {
-		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, f.log)
 		return err
+	},
+	"one node, silent": func(f speech) error {
+		f.uses(on(clientsOf(f.nodes[:1])))
+		f.freeze(0)
+		return f.tries()
+	},
+	"one node, Ping, deadline exceeded": func(f speech) error {
+		f.uses(on(clientsOf(f.nodes[:1])))
+		f.freeze(0)
+		return f.Ping(limited(f, sec))
 	},
 	"no permission": denied("NOPERM this user has no permissions to run the command"),
 	"no login":      denied("NOAUTH Authentication required."),

@@ -95,6 +95,31 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	}
 }
 
+// Open waits for a node that is just starting, and says so. It does not wait where no later answer can help.
+func TestOpenWaitsForANodeThatStarts(t *testing.T) {
+	t.Parallel()
+	for _, password := range []string{"", "secret"} {
+		log, late, address := &safeLog{}, miniredis.NewMiniRedis(), closedPort(t)
+		late.RequireAuth(password)
+		time.AfterFunc(700*ms, func() { _ = late.StartAddr(address) })
+		ctx := limited(t, minute)
+		rs, err := redsync.Open(ctx, []string{address}, redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		noError(t, ctx.Err())
+		text := log.String()
+		assert.Contains(t, text, `level=WARN msg="redsync: waiting for nodes" answered="0 of 1" at_most=`)
+		assert.Contains(t, text, "refused")
+		assert.Equal(t, 1, strings.Count(text, "\n"), text)
+		if password == "" {
+			noError(t, err)
+			shut(t, rs)
+		} else {
+			errorIs(t, err, redsync.ErrNoQuorum)
+			says(t, err, "redsync: Open: the only node failed: node #0 ("+address+"): NOAUTH")
+		}
+		late.Close()
+	}
+}
+
 func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
 	for addr := range strings.SplitSeq(" h:1,h:1\n,h:0,h:65536,h:-1,h,h:no-such-service,h:1:secret,[::1]:1:secret,[::1:secret,x:h:1:secret", ",") {
 		client := redis.NewClient(&redis.Options{Addr: addr})

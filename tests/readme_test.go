@@ -28,51 +28,60 @@ func firstLock(t *testing.T) string {
 	return "package main\n" + body
 }
 
-// The README's first lock compiles as it stands. It prints only what its work prints, and exits with 0. If there are no
-// nodes, it prints the reason, and exits with 1.
+// The README's first lock compiles as it stands, also with its line for one Redis. It prints only what its work prints, and exits
+// with 0. If there are no nodes, it prints the reason, and exits with 1.
 func TestReadmeFirstLock(t *testing.T) {
-	testlength.FromGate(t) // it builds a program
+	testlength.FromGate(t) // it builds programs
 	t.Parallel()
 	ctx := limited(t, 5*minute)
-	program := firstLock(t)
-	var servers []*miniredis.Miniredis
-	for _, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {
-		server := miniredis.RunT(t)
-		servers = append(servers, server)
-		require.Equal(t, 1, strings.Count(program, address))
-		program = strings.Replace(program, address, server.Addr(), 1)
-	}
-	dir := t.TempDir()
-	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
-	noError(t, os.WriteFile(source, []byte(program), 0o600))
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput()
-	require.NoError(t, err, string(out))
+	const three, one = `redsync.Open(ctx, []string{"localhost:7001", "localhost:7002", "localhost:7003"})`, `redsync.Open(ctx, []string{"localhost:6379"})`
+	for n, reason := range map[int]string{3: "0 of 3 nodes answered", 1: "the only node failed"} {
+		program := firstLock(t)
+		if n == 1 {
+			require.Contains(t, read(t, "../README.md"), "`"+one+"`")
+			program = strings.Replace(program, three, one, 1)
+		}
+		var servers []*miniredis.Miniredis
+		for _, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003", "localhost:6379"} {
+			if strings.Contains(program, address) {
+				servers = append(servers, miniredis.RunT(t))
+				program = strings.Replace(program, address, servers[len(servers)-1].Addr(), 1)
+			}
+		}
+		require.Len(t, servers, n)
+		dir := t.TempDir()
+		source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
+		noError(t, os.WriteFile(source, []byte(program), 0o600))
+		out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput()
+		require.NoError(t, err, string(out))
 
-	var stdout, stderr bytes.Buffer
-	run := func() error {
-		stdout.Reset()
-		stderr.Reset()
-		cmd := exec.CommandContext(ctx, binary)
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		return cmd.Run()
-	}
-	err = run()
-	const late = "redsync: some nodes do not answer"                                          // for 250 ms
-	for try := 1; (err != nil || strings.Contains(stderr.String(), late)) && try < 5; try++ { // a slow machine may answer too late
-		require.Contains(t, stderr.String(), "no answer within")
+		var stdout, stderr bytes.Buffer
+		run := func() error {
+			stdout.Reset()
+			stderr.Reset()
+			cmd := exec.CommandContext(ctx, binary)
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			return cmd.Run()
+		}
 		err = run()
-	}
-	require.NoError(t, err, stderr.String())
-	assert.Empty(t, stdout.String())
-	assert.Regexp(t, `^[^\n]* working\n$`, stderr.String())
+		const late = "redsync: some nodes do not answer"                                          // for 250 ms
+		for try := 1; (err != nil || strings.Contains(stderr.String(), late)) && try < 5; try++ { // a slow machine may answer too late
+			require.Contains(t, stderr.String(), "no answer within")
+			err = run()
+		}
+		require.NoError(t, err, stderr.String())
+		assert.Empty(t, stdout.String())
+		assert.Regexp(t, `^[^\n]* working\n$`, stderr.String())
 
-	for _, s := range servers {
-		s.Close()
+		for _, s := range servers {
+			s.Close()
+		}
+		var exit *exec.ExitError
+		require.True(t, errors.As(run(), &exit))
+		assert.Equal(t, 1, exit.ExitCode(), stderr.String())
+		assert.Contains(t, stderr.String(), "redsync: waiting for nodes")
+		assert.Contains(t, stderr.String(), reason)
 	}
-	var exit *exec.ExitError
-	require.True(t, errors.As(run(), &exit))
-	assert.Equal(t, 1, exit.ExitCode(), stderr.String())
-	assert.Contains(t, stderr.String(), "0 of 3 nodes answered")
 }
 
 // The page of .ci/servers has a row for the oldest servers that the README promises, and no row with a failure.

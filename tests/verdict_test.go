@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -201,6 +202,38 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 			require.Equal(f, noQuorum, judged(f, err))
 			says(f, err, answer)
 			assert.Equal(f, lasts, strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
+		})
+	}
+}
+
+// No text counts nodes where there is only one.
+func TestTextsOfTheOnlyNode(t *testing.T) {
+	for name, fails := range map[string]func(f field){
+		"silent": func(f field) { f.freeze(0) },
+		"down":   func(f field) { f.kill(0) },
+		"denying": func(f field) {
+			for _, command := range []string{"set", "evalsha", "eval", "ping"} {
+				f.nodes[0].On(command, 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
+			}
+		},
+	} {
+		playAs(t, name, func(f field) {
+			var log safeBuffer
+			rs := on(clientsOf(f.nodes[:1])).With(redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			f.closes(rs)
+			m, other := locked(t, rs.NewMutex("lock", withExpiry(hour))), rs.NewMutex("other", withTries(2))
+			current, holders := m.Sequencer(), must(m.Inspect(f.Context())).Holders
+			fails(f)
+			all := []error{
+				other.Lock(), other.TryLock(), rs.Do(f.Context(), "other", nothing, withTries(1)), rs.Lead(limited(f, 5*sec), "other", nothing),
+				rs.Ping(f.Context()), rs.Current(f.Context(), current), rs.NewMutex("lock").ForceUnlock(f.Context(), holders[0]),
+			}
+			_, inspected := other.Inspect(f.Context())
+			_, ran := rs.TryDo(f.Context(), "other", nothing)
+			for _, err := range append(all, inspected, ran, second(m.Valid()), second(m.Extend()), second(m.Unlock())) {
+				says(f, err, "the only node failed", "node #0 (")
+				assert.NotRegexp(f, `\d of \d nodes|\d needed|nodes failed`, err.Error()+log.String())
+			}
 		})
 	}
 }

@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
-// play runs the program for two seconds of virtual time, and returns the counts that it prints.
-func play(t *testing.T, unlocked bool) (reads, most, reloads, early, halves int, err error) {
+// play runs the program on n nodes for two seconds of virtual time, and returns the counts that it prints.
+func play(t *testing.T, n int, unlocked bool) (reads, most, reloads, early, halves int, err error) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.Start(t, 5)
+		nodes := redsynctest.Start(t, n)
 		var out bytes.Buffer
 		err = run(t.Context(), 2*time.Second, unlocked, rig.Inside(nodes), &out)
 		_, scanErr := fmt.Sscanf(out.String(), "%d reads, up to %d at once; %d reloads, %d reads beside the downgraded writer; "+
@@ -33,18 +33,20 @@ func play(t *testing.T, unlocked bool) (reads, most, reloads, early, halves int,
 }
 
 func TestReadersSeeWholeReloads(t *testing.T) {
-	reads, most, reloads, early, halves, err := play(t, false)
-	require.NoError(t, err)
-	assert.Zero(t, halves)
-	assert.Equal(t, readers, most)
-	assert.Greater(t, reads, 50)
-	assert.Greater(t, reloads, 5) // readers must not starve the writer
-	assert.Positive(t, early)     // readers must enter once the writer has downgraded
+	for _, n := range []int{1, 5} {
+		reads, most, reloads, early, halves, err := play(t, n, false)
+		require.NoError(t, err)
+		assert.Zero(t, halves)
+		assert.Equal(t, readers, most)
+		assert.Greater(t, reads, 50)
+		assert.Greater(t, reloads, 5) // readers must not starve the writer
+		assert.Positive(t, early)     // readers must enter once the writer has downgraded
+	}
 }
 
 // The control: without the lock readers see half of a reload.
 func TestWithoutTheLockReadersSeeHalves(t *testing.T) {
-	_, _, _, _, halves, err := play(t, true)
+	_, _, _, _, halves, err := play(t, 5, true)
 	require.ErrorIs(t, err, errHalf)
 	assert.Positive(t, halves)
 }

@@ -105,5 +105,5 @@ func TestCommandWithoutAQuorum(t *testing.T) {
 	var out, errs bytes.Buffer
 	assert.Equal(t, cli.Failed, program.Run(t.Context(), []string{"-nodes", "127.0.0.1:1"}, &out, &errs))
 	assert.Equal(t, "orders:17: unknown\n  silent: node #0 (ADDRESS): dial tcp ADDRESS: connect: connection refused\n", alike(out.String()))
-	assert.Contains(t, errs.String(), `inspect "orders:17": 1 of 1 nodes failed, 1 needed`)
+	assert.Contains(t, errs.String(), `inspect "orders:17": the only node failed: `)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 func TestMain(m *testing.M) { rigtest.Main(m, program) }
@@ -27,10 +28,10 @@ A is killed
 $`, rigtest.WithoutTimes(out))
 }
 
-// The control: a journal that does not look at the term accepts the late entry.
+// The control, on one node: a journal that does not look at the term accepts the late entry.
 func TestWithoutFencingTheLateEntryIsWritten(t *testing.T) {
 	t.Parallel()
-	out, err := rigtest.Play(t, program, "-unfenced")
+	out, err := rigtest.Play(t, program, "-unfenced", "-nodes", realredis.Start(t, 1)[0].Addr())
 	require.ErrorContains(t, err, "stands behind one of", out)
 	assert.NotContains(t, out, "refused")
 }

@@ -133,7 +133,7 @@ func TestBadWeightsAreRefused(t *testing.T) {
 // process can acquire the part.
 func TestDoTellsThatItsPartIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.Start(t, 5)
+		nodes := redsynctest.Start(t, 1)
 		a, b := nodes.Process(), nodes.Process()
 		first := newWeighted(a, "service", 1, redsync.WithExpiry(expiry))
 		second := newWeighted(b, "service", 1, redsync.WithExpiry(expiry))

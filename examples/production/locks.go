@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses")
+	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses; one will do")
+	user   = flag.String("user", "", "of the nodes; the password is in REDIS_PASSWORD")
 	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "a constant, 3 s or more after the first start of the nodes")
 	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
 	guard  = flag.Duration("guard", 8*time.Second, "the longest lock on the nodes: see docs/production.md")
@@ -27,14 +28,18 @@ func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
 	if err != nil {
 		return err
 	}
+	host, err := os.Hostname() // in Kubernetes the name of the pod
+	if err != nil {
+		return err
+	}
 	var pools []pool.Pool
 	for address := range strings.SplitSeq(*nodes, ",") {
-		client := redis.NewClient(&redis.Options{Addr: address, Password: os.Getenv("REDIS_PASSWORD")})
+		client := redis.NewClient(&redis.Options{Addr: address, Username: *user, Password: os.Getenv("REDIS_PASSWORD")})
 		defer client.Close() // after closeLocks: deferred calls run in reverse order
 		pools = append(pools, pool.New(client, pool.WithRestartGuard(*guard), pool.WithNoLocksBefore(noLocksBefore)))
 	}
 	rs := redsync.New(pools...).With(redsync.WithExpiry(*expiry), redsync.WithTries(0),
-		redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
+		redsync.WithOwner("production@"+host), redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
 	defer closeLocks(rs)
 	if err := rs.Ping(ctx); err != nil {
 		return err // no majority of the nodes answers, or an option is wrong

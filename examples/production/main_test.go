@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,63 +51,77 @@ func TestPageShowsTheProgram(t *testing.T) {
 	}
 }
 
-// The program works on five servers with a password. Its jobs go on while one server is down and another one has forgotten
-// its keys. After SIGTERM it ends without an error, and leaves no lock.
+// The program works on one server, and on five: its jobs go on while one of five is down and another one has forgotten its
+// keys. It logs in as a user, and its locks name it. After SIGTERM it ends without an error, and leaves no lock.
 func TestJobsGoOnWhileServersFail(t *testing.T) {
 	t.Parallel()
-	const password = "secret of the nodes"
-	servers := realredis.Start(t, 5, "--requirepass", password)
-	var addresses []string
-	for _, s := range servers {
-		addresses = append(addresses, s.Addr())
-	}
-	time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
-	before := time.Now().UTC().Format(time.RFC3339)
+	for _, n := range []int{1, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			const user, password = "locker", "secret-of-the-locker"
+			servers := realredis.Start(t, n, "--requirepass", "of-another", "--user", user, "on", ">"+password, "~*", "&*", "+@all")
+			var addresses []string
+			var clients []*redis.Client
+			for i, s := range servers {
+				addresses = append(addresses, s.Addr())
+				clients = append(clients, redis.NewClient(&redis.Options{Addr: s.Addr(), Username: user, Password: password}))
+				defer clients[i].Close()
+			}
+			time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
+			before := time.Now().UTC().Format(time.RFC3339)
 
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	// The expiry gives the nodes 3 s to answer.
-	cmd := program(ctx, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
-		"-expiry", "1m", "-guard", "1m", "-step", "50ms")
-	cmd.Env = append(cmd.Env, "REDIS_PASSWORD="+password)
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	require.NoError(t, err)
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	said := func() string {
-		text, _ := os.ReadFile(out.Name())
-		return string(text)
-	}
-	// says waits until the program has printed text n times since from.
-	says := func(from int, text string, n int) {
-		require.Eventually(t, func() bool { return strings.Count(said()[from:], text) >= n }, time.Minute, 10*time.Millisecond, text)
-	}
-	require.NoError(t, cmd.Start())
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			// The expiry gives the nodes 3 s to answer.
+			cmd := program(ctx, "-nodes", strings.Join(addresses, ","), "-user", user, "-no-locks-before", before,
+				"-expiry", "1m", "-guard", "1m", "-step", "50ms")
+			cmd.Env = append(cmd.Env, "REDIS_PASSWORD="+password)
+			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			require.NoError(t, err)
+			defer out.Close()
+			cmd.Stdout, cmd.Stderr = out, out
+			said := func() string {
+				text, _ := os.ReadFile(out.Name())
+				return string(text)
+			}
+			// says waits until the program has printed text n times since from.
+			says := func(from int, text string, n int) {
+				require.Eventually(t, func() bool { return strings.Count(said()[from:], text) >= n }, time.Minute, 10*time.Millisecond, text)
+			}
+			require.NoError(t, cmd.Start())
+			done := make(chan error, 1)
+			go func() { done <- cmd.Wait() }()
 
-	works := func(rounds int) {
-		from := len(said())
-		says(from, " report part=4 ", rounds)
-		says(from, " load part=4", rounds)
-	}
-	works(1)
-	servers[0].Kill()
-	works(2)
-	servers[1].Kill()
-	servers[1].Restart()
-	works(2)
-	says(0, "redsync: node is down", 1)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, <-done, said())
-	assert.NotContains(t, said(), " ERROR ", said())
-	assert.NotContains(t, said(), "lock is lost", said())
-	for i, s := range servers[1:] {
-		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
-		left, err := client.Exists(ctx, "report", "load").Result()
-		require.NoError(t, err)
-		assert.Zero(t, left, i+1)
-		require.NoError(t, client.Close())
+			works := func(rounds int) {
+				from := len(said())
+				says(from, " report part=4 ", rounds)
+				says(from, " load part=4", rounds)
+			}
+			works(1)
+			host, err := os.Hostname()
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				value := clients[n-1].Get(ctx, "report").Val() + clients[n-1].Get(ctx, "load").Val()
+				return strings.Contains(value, " production@"+host)
+			}, time.Minute, time.Millisecond)
+			if n > 1 {
+				servers[0].Kill()
+				works(2)
+				servers[1].Kill()
+				servers[1].Restart()
+				works(2)
+				says(0, "redsync: node is down", 1)
+			}
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, <-done, said())
+			assert.NotContains(t, said(), " ERROR ", said())
+			assert.NotContains(t, said(), "lock is lost", said())
+			for _, client := range clients[n/5:] {
+				left, err := client.Exists(ctx, "report", "load").Result()
+				require.NoError(t, err)
+				assert.Zero(t, left, client)
+			}
+		})
 	}
 }
 

@@ -122,7 +122,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{nodes: redsynctest.Start(t, 3), on: func(string) {}}
+	s := &scene{nodes: redsynctest.Start(t, 1), on: func(string) {}}
 	s.bank = newBank(func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)
 		s.said = append(s.said, line)

@@ -3,7 +3,8 @@
 // nodes are gone, learns that in time and stops.
 //
 //	go run ./examples/worker                                  # five nodes inside the process
-//	go run ./examples/worker -nodes host1:6379,host2:6379,... # real nodes
+//	go run ./examples/worker -nodes localhost:6379            # one Redis
+//	go run ./examples/worker -nodes host1:6379,host2:6379,... # several
 //
 // Every worker has connections of its own, like a separate process. Each event is one line. The program ends with status
 // 1 if two workers have the lock at once, if no quorum of nodes can be reached at the start, or if no quorum answers for
@@ -124,7 +125,7 @@ func runWorkers(ctx context.Context, cfg *config, nodes *rig.Nodes, out io.Write
 			w.id, w.worked, w.extended.Load(), w.lost)
 	}
 	left, answered := keys(nodes, cfg.name)
-	timeline.Say("keys left on the nodes: %d (%d of %d nodes answered)", left, answered, len(nodes.Clients))
+	timeline.Say("keys left on the nodes: %d (%d of %d answered)", left, answered, len(nodes.Clients))
 	if errors.Is(why, errOutOfReach) {
 		return why
 	}

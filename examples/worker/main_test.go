@@ -89,14 +89,6 @@ func TestRunBadFlags(t *testing.T) {
 
 func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[1]) }
 
-func TestRunUnreachableNodes(t *testing.T) {
-	var out, errs bytes.Buffer
-	status := program.Run(t.Context(), []string{"-nodes", "127.0.0.1:1,redis://127.0.0.1:2,127.0.0.1:3"}, &out, &errs)
-	assert.Equal(t, 1, status)
-	assert.Contains(t, errs.String(), "0 of 3 nodes answered, 2 needed")
-	assert.Empty(t, out.String())
-}
-
 // parse returns the config of a command line.
 func parse(t *testing.T, args ...string) *config {
 	cfg := &config{}
@@ -105,22 +97,33 @@ func parse(t *testing.T, args ...string) *config {
 	return cfg
 }
 
-// disturbed runs workers on nodes inside the process, which a test disturbs.
-func disturbed(t *testing.T, disturb func(*redsynctest.Nodes), args ...string) (text string, err error) {
+// disturbed runs workers on n nodes inside the process, which a test disturbs.
+func disturbed(t *testing.T, n int, disturb func(*redsynctest.Nodes), args ...string) (text string, err error) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.New(5)
+		nodes := redsynctest.New(n)
 		disturb(nodes)
-		n := rig.Inside(nodes)
-		defer n.Close()
+		inside := rig.Inside(nodes)
+		defer inside.Close()
 		var out bytes.Buffer
-		err = runWorkers(t.Context(), parse(t, args...), n, &out)
+		err = runWorkers(t.Context(), parse(t, args...), inside, &out)
 		text = out.String()
 	})
 	return text, err
 }
 
+func TestRunOnOneNode(t *testing.T) {
+	text, err := disturbed(t, 1, func(nodes *redsynctest.Nodes) {
+		time.AfterFunc(5*time.Second, nodes.Node(0).Freeze)
+		time.AfterFunc(5200*time.Millisecond, nodes.Node(0).Thaw)
+	}, "-for", "20s")
+	require.NoError(t, err)
+	assertUndisturbed(t, text)
+	assert.Contains(t, text, "on 1 node inside this process.")
+	assert.Contains(t, text, "keys left on the nodes: 0 (1 of 1 answered)")
+}
+
 func TestRunQuorumFailsForGood(t *testing.T) {
-	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
+	text, err := disturbed(t, 5, func(nodes *redsynctest.Nodes) {
 		for _, fail := range []func(){nodes.Node(0).Down, nodes.Node(1).Down, nodes.Node(2).Freeze} {
 			time.AfterFunc(4*time.Second, fail) // the second hold has begun at 3 s
 		}
@@ -136,7 +139,7 @@ func TestRunQuorumFailsForGood(t *testing.T) {
 // are dead. The worker must wait for the lock, and must not end the run as if no
 // quorum could be reached.
 func TestRunTakenByAnotherProcess(t *testing.T) {
-	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
+	text, err := disturbed(t, 5, func(nodes *redsynctest.Nodes) {
 		nodes.Node(0).Down()
 		nodes.Node(1).Down()
 		nodes.HoldBySomebody("example-worker")
@@ -149,7 +152,7 @@ func TestRunTakenByAnotherProcess(t *testing.T) {
 }
 
 func TestRunQuorumFailsForAWhile(t *testing.T) {
-	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
+	text, err := disturbed(t, 5, func(nodes *redsynctest.Nodes) {
 		for i := range 3 {
 			time.AfterFunc(3200*time.Millisecond, nodes.Node(i).Freeze) // the third hold has begun at 3 s
 			time.AfterFunc(7*time.Second, nodes.Node(i).Thaw)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +24,17 @@ type Nodes struct {
 	Open      func(context.Context, ...redsync.Option) (*redsync.Redsync, error) // for one more process
 	Off       func(i int)                                                        // switches node i off; nil if the nodes are those of -nodes
 	Close     func()                                                             // ends what the program has started
+}
+
+// openTimeout is for how long a program waits for nodes that do not answer.
+const openTimeout = 2 * time.Second
+
+// counted returns a number of things: "1 node", "5 nodes".
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // Parse parses the flags of a program, and adds -nodes. If it is not set, Parse returns what start returns.
@@ -65,7 +77,7 @@ func WithInside(flags *flag.FlagSet, args []string) (*Nodes, error) {
 
 // at returns the nodes at addresses.
 func at(addresses []string) *Nodes {
-	n := &Nodes{What: fmt.Sprintf("%d nodes", len(addresses)), Addresses: addresses}
+	n := &Nodes{What: counted(len(addresses), "node"), Addresses: addresses}
 	for _, address := range addresses {
 		options := &redis.Options{Addr: address}
 		if parsed, err := redis.ParseURL(address); err == nil {
@@ -74,6 +86,8 @@ func at(addresses []string) *Nodes {
 		n.Clients = append(n.Clients, looking(*options))
 	}
 	n.Open = func(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
 		return redsync.Open(ctx, addresses, options...)
 	}
 	n.Close = n.disconnect
@@ -98,7 +112,7 @@ func Inside(nodes *redsynctest.Nodes) *Nodes {
 	for _, client := range nodes.Clients() {
 		n.Clients = append(n.Clients, looking(*client.Options()))
 	}
-	n.What = fmt.Sprintf("%d nodes inside this process", len(n.Clients))
+	n.What = counted(len(n.Clients), "node") + " inside this process"
 	n.Open = func(_ context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
 		return nodes.Process(options...), nil
 	}
@@ -120,7 +134,7 @@ func Servers(n int) (*Nodes, error) {
 		addresses = append(addresses, server.Addr())
 	}
 	nodes := at(addresses)
-	nodes.What = fmt.Sprintf("%d redis-servers", n)
+	nodes.What = counted(n, "redis-server")
 	nodes.Off = func(i int) { servers[i].Kill() }
 	nodes.Close = func() { nodes.disconnect(); stop() }
 	return nodes, nil

@@ -60,7 +60,7 @@ type Case struct {
 // NeedsServers are the cases of a program that needs redis-servers, where there are none.
 var NeedsServers = []Case{
 	{nil, cli.Failed, realredis.ErrMissing.Error()},
-	{[]string{"-nodes", "127.0.0.1:1"}, cli.Failed, "redsync: Open: 0 of 1 nodes answered, 1 needed: " +
+	{[]string{"-nodes", "127.0.0.1:1"}, cli.Failed, "redsync: Open: the only node failed: context deadline exceeded: " +
 		"node #0 (127.0.0.1:1): dial tcp 127.0.0.1:1: connect: connection refused"},
 }
 
