@@ -265,7 +265,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 		for what, options := range map[string]opts{
 			"WithPermits(0) is out of range: 1 to 256":   {withPermits(0)},
 			"WithPermits(257) is out of range: 1 to 256": {withPermits(257)},
-			"WithWeight(0) is out of range: 1 to ":       permitsOf(3, 0),
+			"WithWeight(0) is out of range: 1 to ":       {withPermits(3), redsync.WithWeight(0)},
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
 			"WithWeight(2) needs WithFair":               {withPermits(3), redsync.WithWeight(2)},
 			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
