@@ -142,7 +142,7 @@ func (l *logObserver) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
 }
 
 func (l *logObserver) observeNodeStillDown(_ context.Context, d observe.NodeDown) {
-	l.states.NodeStillDown(d.Node, d.Address, d.Err)
+	l.states.NodeStillDown(l.log, d.Node, d.Address, d.Err)
 }
 
 func (l *logObserver) ObserveNodeUp(_ context.Context, u observe.NodeUp) {

@@ -1,5 +1,5 @@
 // Package journal decides how often a log says what lasts: that a node is down, and that no quorum answers. Such a
-// state is said when it begins, then every 10 s while operations show that it lasts, and when it ends. It makes no
+// state is said when it begins, then every 10 s while operations fail because of it, and when it ends. It makes no
 // difference how many locks and goroutines run into it.
 //
 // A Journal has no goroutine and no timer. The events that show a state also say it again. So a program that uses no
@@ -175,6 +175,7 @@ func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
 type down struct {
 	state
 	address string
+	fails   time.Time // when it was last seen to fail
 }
 
 // NodeDown notes that a node is down. omitted is how often that was so without an event.
@@ -193,22 +194,27 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 		n.omitted += omitted
 	}
 	n.begin(now, err)
+	n.fails = now
 	j.sayLocked(log, now, nil)
 }
 
-// NodeStillDown notes that a node which is down is so for another reason.
-func (j *Journal) NodeStillDown(i int, address string, err error) {
+// NodeStillDown notes that a node which is down has failed again, perhaps for another reason.
+func (j *Journal) NodeStillDown(log *slog.Logger, i int, address string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i < len(j.nodes) && j.nodes[i].on {
-		j.nodes[i].address, j.nodes[i].err = address, err
+	if j.closed || i >= len(j.nodes) || !j.nodes[i].on {
+		return
 	}
+	n, now := &j.nodes[i], time.Now()
+	n.address, n.err, n.fails = address, err, now
+	j.sayLocked(log, now, nil)
 }
 
-// An aging is an error whose text has times that go on. At returns the error as it is at a later time.
+// An aging is an error whose text has times that go on. At returns the error as it is at a later time, nil if it is over by
+// then.
 type aging interface{ At(now time.Time) error }
 
-// reason returns why n is down, as it is now.
+// reason returns why n is down, as it is now. It is nil if n may be up, and was not asked since.
 func (n *down) reason(now time.Time) error {
 	if e, ok := n.err.(aging); ok { //nolint:errorlint // the reasons of nodes are not wrapped
 		return e.At(now)
@@ -294,10 +300,15 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	}
 	for i := range j.nodes {
 		n := &j.nodes[i]
-		due := n.due(now) && !(n.said && q.said) // the lines of the quorum name the nodes
+		reason := n.reason(now)
+		if reason == nil {
+			continue
+		}
+		// Only a failure of the node says so again. An operation that others have answered may be about to show that it is up.
+		due := n.due(now) && n.fails.Equal(now) && !(n.said && q.said) // the lines of the quorum name the nodes
 		if to := j.hearersLocked(&n.state, joined, due); to != nil {
 			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
-			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.reason(now))...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", reason)...)
 		}
 	}
 	for _, t := range j.twins {

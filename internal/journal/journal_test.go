@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -130,7 +131,7 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 		assert.ElementsMatch(t, []string{
 			`WARN "no quorum" omitted=100 lock=x tries=1 error="3 of 5 nodes failed"`,
 			`INFO "a quorum answers again" after=50ms`,
-			`WARN "node is down" node=1 address=redis-1:6379 for=50ms omitted=99 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 omitted=100 error="3 of 5 nodes failed"`,
 			`INFO "node is up again" node=1 address=redis-1:6379 down=1s`,
 		}, lines[4:])
 	})
@@ -138,13 +139,20 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 
 func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
-		uses := func() { j.Answered(a.Logger, nil, time.Now()) }
+		uses := func() {
+			j.Answered(a.Logger, nil, time.Now())
+			time.Sleep(time.Millisecond)
+			for _, i := range []int{1, 4} {
+				j.NodeStillDown(a.Logger, i, fmt.Sprintf("redis-%d:6379", i), errDown)
+			}
+		}
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 2, errDown)
 		j.NodeDown(a.Logger, 4, "redis-4:6379", 0, errDown)
 		for range 12 {
 			uses()
 			time.Sleep(time.Second)
 		}
+		j.Answered(a.Logger, nil, time.Now()) // by others: node 4 is about to be up
 		j.NodeUp(4, 12*time.Second)
 		j.NodeUp(4, 12*time.Second)
 		time.Sleep(time.Hour)
@@ -163,33 +171,35 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	})
 }
 
-// An aged error says how old it is.
+// An aged error says how old it is. Without a time it is over.
 type aged struct{ since time.Time }
 
-func (aged) Error() string            { return "0s old" }
-func (a aged) At(now time.Time) error { return errors.New(now.Sub(a.since).String() + " old") }
+func (aged) Error() string { return "0s old" }
+func (a aged) At(now time.Time) error {
+	if a.since.IsZero() {
+		return nil
+	}
+	return errors.New(now.Sub(a.since).String() + " old")
+}
 
 // The lines say why a node is down by now, and times as they are when the line is written.
 func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
-		uses := func() {
-			time.Sleep(Every)
-			j.Answered(a.Logger, nil, time.Now())
-		}
-		j.NodeStillDown(1, "redis-1:6379", errDown)
+		fails := func(address string, err error) { j.NodeStillDown(a.Logger, 1, address, err) }
+		fails("redis-1:6379", errDown)
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
-		uses()
-		j.NodeStillDown(1, "redis-2:6379", aged{time.Now()})
-		uses()
-		uses()
+		for _, err := range []error{errDown, aged{time.Now()}, aged{time.Now()}, aged{}} {
+			time.Sleep(Every)
+			fails("redis-2:6379", err)
+		}
 		j.NodeUp(1, time.Minute)
-		j.NodeStillDown(1, "redis-1:6379", errDown)
-		uses()
+		time.Sleep(Every)
+		fails("redis-1:6379", errDown)
 		assert.Equal(t, []string{
 			`WARN "node is down" node=1 address=redis-1:6379 error="3 of 5 nodes failed"`,
-			`WARN "node is down" node=1 address=redis-1:6379 for=10s error="3 of 5 nodes failed"`,
-			`WARN "node is down" node=1 address=redis-2:6379 for=20s error="10s old"`,
-			`WARN "node is down" node=1 address=redis-2:6379 for=30s error="20s old"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=10s error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=20s error="20s old"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=30s error="30s old"`,
 			`INFO "node is up again" node=1 address=redis-2:6379 down=1m0s`,
 		}, a.lines())
 	})

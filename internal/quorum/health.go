@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -20,11 +21,13 @@ type Health struct {
 	state atomic.Int32 // one of the constants below; read for every vote, changed with mu held
 
 	needs atomic.Int32 // the proof that the node is up again; changed with mu held, only raised while it is down
+	next  atomic.Int64 // when observers may be told again that the node is still down, by the monotonic clock; changed with mu held
 
 	mu      sync.Mutex // guards what follows
 	since   time.Time  // when the node was seen to go down
 	told    time.Time  // when observers were last told that it was down
 	omitted int        // how often the node has been down since told, without a NodeDown
+	reason  error      // why it is down: the last failure, but no lesser one than needs says
 
 	tellUp observation // the observation that caused the last NodeDown: NodeUp goes to the same tracer
 
@@ -76,7 +79,9 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 // see notes an observation, and tells the observers if it is news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
-	case s.err == nil && state == healthy, s.err != nil && state == downTold && s.proof <= needs && needs != counts:
+	case s.err == nil && state == healthy:
+		return
+	case s.err != nil && state == downTold && s.proof <= needs && needs != counts && int64(clock.Now().Mono) < h.next.Load():
 		return
 	}
 	h.mu.Lock()
@@ -94,10 +99,15 @@ func (h *Health) downLocked(s observation, now time.Time) {
 		h.since, h.quarantine, h.ends = now, 0, time.Time{}
 		h.needs.Store(answers)
 	}
-	if news := h.reasonLocked(s, now); h.state.Load() == downTold {
-		if news {
+	news := h.reasonLocked(s, now)
+	if news || s.proof >= h.needs.Load() {
+		h.reason = s.err
+	}
+	if h.state.Load() == downTold {
+		if news || int64(clock.Now().Mono) >= h.next.Load() {
+			h.repeatLater()
 			to := h.toldLocked(s)
-			to.to.NodeStillDown(to.node, s.err)
+			to.to.NodeStillDown(to.node, h.reason)
 		}
 		return
 	}
@@ -108,7 +118,12 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.state.Store(downTold)
 	s.to.NodeDown(s.node, h.omitted, s.err)
 	h.told, h.omitted, h.tellUp = now, 0, s
+	h.repeatLater()
 }
+
+// repeatLater notes that observers were told just now that the node is down. The log repeats that while the node fails, so
+// it is told again at most once in healthPause.
+func (h *Health) repeatLater() { h.next.Store(int64(clock.Now().Mono + healthPause)) }
 
 // reasonLocked notes why the node is down, and what it needs to prove. It reports whether that is another reason than
 // before. One reason may be over in no time, and the next one last for hours. Of a node that has restarted, another
