@@ -82,6 +82,47 @@ func TestLoggerLevels(t *testing.T) {
 			f.lose(majority...)
 			time.Sleep(20 * time.Second)
 		}, map[string]int{"ERROR redsync: lost": 1}},
+		"the user may lock only some names": {func(f field) {
+			for range 9 {
+				for _, n := range f.nodes {
+					n.On("set", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+				}
+				require.ErrorIs(f, f.NewMutex("denied").TryLock(), redsync.ErrNoQuorum)
+				synctest.Wait()
+				f.uses()
+				time.Sleep(time.Second)
+			}
+		}, map[string]int{"WARN redsync: the nodes deny the name of the lock": 1}},
+		"one node denies some names": {func(f field) {
+			for range 60 {
+				f.nodes[1].On("set", 1, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
+				f.uses()
+				f.uses()
+				time.Sleep(time.Second)
+			}
+		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
+		"the nodes execute SET, and no script": {func(f field) {
+			for _, n := range f.nodes {
+				n.On("evalsha", 1<<20, embedded.Fault{Err: "ERR command is not allowed"})
+			}
+			for i := range 50 { // for 25 s
+				m := locked(f, f.NewMutex(fmt.Sprint(i)))
+				_, err := m.Unlock()
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				time.Sleep(500 * ms)
+			}
+		}, map[string]int{"WARN redsync: no quorum": 3, "WARN redsync: node is down": 5}},
+		"a node is back after a pause": {func(f field) {
+			f.kill(1)
+			for range 2 {
+				f.uses()
+				time.Sleep(time.Minute)
+				f.restart(1)
+			}
+			time.Sleep(time.Minute)
+			f.uses()
+			f.uses()
+		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
 	} {
 		playMetAs(t, name, func(f field) {
 			book := newLogbook()

@@ -29,6 +29,7 @@ type Journal struct {
 	closed     bool
 	loggers    []*slog.Logger // those whose locks had events while a state lasted; none if no state lasts
 	quorum     state          // no quorum answers
+	denied     Op             // the kinds of operations that a quorum has denied since then; a quorum that executes another kind is no end
 	nodes      []down         // by index, as far as they have been down
 	twins      map[[2]int]*twins
 	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
@@ -54,7 +55,7 @@ func (j *Journal) Close() {
 	defer j.mu.Unlock()
 	j.closed = true
 	j.loggers, j.nodes, j.twins, j.unextended = nil, nil, nil, nil
-	j.quorum = state{}
+	j.quorum, j.denied = state{}, 0
 	j.notices.Add(j, j.leftovers.say)
 }
 
@@ -116,7 +117,20 @@ type Trouble struct {
 	Joins bool // the call waits from now on, and is not among those that wait yet
 	Held  Hold // the lock that the operation was to extend; nil for other operations
 	Err   error
+
+	Op     Op   // what was tried
+	Denied bool // enough nodes deny it to leave no quorum, so it does not pass by itself
 }
+
+// An Op is a kind of operation. A quorum may answer one kind and deny another one.
+type Op uint8
+
+// The kinds of operations.
+const (
+	Locks Op = 1 << iota
+	Extends
+	Unlocks
+)
 
 // NoQuorum notes an operation to which no quorum has answered. log is the logger of its lock.
 func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
@@ -131,6 +145,9 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	}
 	now := time.Now()
 	j.quorum.begin(now, t.Err)
+	if t.Denied {
+		j.denied |= t.Op
+	}
 	j.sayLocked(log, now, &t)
 }
 
@@ -145,7 +162,7 @@ func (j *Journal) sweepLocked() {
 // Answered notes an operation to which a quorum has answered. It began at start. extended is the lock that it has
 // extended, nil if it was to extend none. An operation that began earlier than the lack of a quorum does not prove the end
 // of that.
-func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
+func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Time) {
 	if !j.lasts.Load() {
 		return
 	}
@@ -156,6 +173,9 @@ func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
 	}
 	delete(j.unextended, extended)
 	now := time.Now()
+	if j.denied &^= op; j.denied != 0 {
+		return
+	}
 	if q := &j.quorum; q.on && !start.Before(q.since) {
 		lasted := now.Sub(q.since)
 		if q.end(now) {

@@ -83,14 +83,14 @@ func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
 		held, brief := held(), held()
 		j.NoQuorum(a.Logger, Trouble{Name: "held", Held: held, Err: errDown})
 		j.NoQuorum(a.Logger, Trouble{Name: "brief", Held: brief, Err: errDown})
-		j.Answered(a.Logger, brief, time.Now().Add(-time.Hour))
+		j.Answered(a.Logger, Extends, brief, time.Now().Add(-time.Hour))
 		time.Sleep(10 * time.Second)
 		j.fails(a, "y", 1)
 		delete(j.waits, "x")
 		*held = false
 		time.Sleep(time.Hour) // nobody asks
 		j.fails(a, "y", 2)
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Equal(t, []string{
 			`WARN "no quorum" lock=x tries=1 error="3 of 5 nodes failed"`,
 			`WARN "no quorum" for=10s lock=x tries=101 error="3 of 5 nodes failed"`,
@@ -99,18 +99,29 @@ func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
 			`WARN "no quorum" for=1h0m35s lock=y tries=2 error="3 of 5 nodes failed"`,
 			`INFO "a quorum answers again" after=1h0m35s`,
 		}, a.lines())
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }
 
-// An operation that began while a quorum answered proves nothing of what came after.
-func TestAnEarlierOperationIsNoEnd(t *testing.T) {
+// An operation that began while a quorum answered proves nothing of what came after. Nor does an operation of another kind
+// than those that the nodes deny.
+func TestAnEarlierOrAnotherOperationIsNoEnd(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
+		for range 25 {
+			j.NoQuorum(a.Logger, Trouble{Op: Unlocks, Denied: true, Err: errDown})
+			j.Answered(a.Logger, Locks, nil, time.Now())
+			time.Sleep(time.Second)
+		}
+		assert.Len(t, a.lines(), 3)
+		j.fails(a, "x", 1)
+		j.Answered(a.Logger, Unlocks, nil, time.Now())
+		assert.Equal(t, []string{`INFO "a quorum answers again" after=25s`}, a.lines())
+		time.Sleep(Every)
 		start := time.Now()
 		time.Sleep(time.Millisecond)
 		j.fails(a, "x", 1)
-		j.Answered(a.Logger, nil, start)
+		j.Answered(a.Logger, Locks, nil, start)
 		assert.Len(t, a.lines(), 1)
 	})
 }
@@ -122,7 +133,7 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 			j.fails(a, "x", 1)
 			j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 			time.Sleep(50 * time.Millisecond)
-			j.Answered(a.Logger, nil, time.Now())
+			j.Answered(a.Logger, Locks, nil, time.Now())
 			j.NodeUp(1, time.Second)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -140,7 +151,7 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
 		uses := func() {
-			j.Answered(a.Logger, nil, time.Now())
+			j.Answered(a.Logger, Locks, nil, time.Now())
 			time.Sleep(time.Millisecond)
 			for _, i := range []int{1, 4} {
 				j.NodeStillDown(a.Logger, i, fmt.Sprintf("redis-%d:6379", i), errDown)
@@ -152,7 +163,7 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 			uses()
 			time.Sleep(time.Second)
 		}
-		j.Answered(a.Logger, nil, time.Now()) // by others: node 4 is about to be up
+		j.Answered(a.Logger, Locks, nil, time.Now()) // by others: node 4 is about to be up
 		j.NodeUp(4, 12*time.Second)
 		j.NodeUp(4, 12*time.Second)
 		time.Sleep(time.Hour)
@@ -213,7 +224,7 @@ func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
 			j.fails(a, "x", i+1)
 			time.Sleep(time.Second)
 		}
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		j.NodeUp(1, time.Minute)
 		lines := a.lines()
 		assert.Len(t, lines, 1+6+1+1)
@@ -239,7 +250,7 @@ func TestEachLoggerSaysAStateOnce(t *testing.T) {
 		}, b.lines())
 		time.Sleep(5 * time.Second)
 		j.fails(a, "x", 2)
-		j.Answered(b.Logger, nil, time.Now())
+		j.Answered(b.Logger, Locks, nil, time.Now())
 		j.NodeUp(1, time.Second)
 		j.TwoServers([2]int{0, 2})
 		want := []string{
@@ -260,7 +271,7 @@ func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
 		one := func() { j.OneServer(a.Logger, pair, addresses, "run") }
 		one()
 		for range 100 {
-			j.Answered(a.Logger, nil, time.Now())
+			j.Answered(a.Logger, Locks, nil, time.Now())
 			time.Sleep(time.Second)
 		}
 		assert.Len(t, a.lines(), 1)
@@ -273,7 +284,7 @@ func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
 		}
 		assert.Len(t, a.lines(), 1)
 		time.Sleep(10 * time.Second)
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Len(t, a.lines(), 1, "how it is at last")
 	})
 }
@@ -330,7 +341,7 @@ func TestCloseSaysWhatIsLeftAndNothingElse(t *testing.T) {
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		j.NodeUp(1, 0)
 		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{}, "run")
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }

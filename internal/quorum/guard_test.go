@@ -94,9 +94,9 @@ func TestReasonOfARestartedNodeAges(t *testing.T) {
 	e := &restarted{false, now, 998 * ms, 8 * sec, 9082 * ms}
 	require.NoError(t, e.At(e.CountsFrom()), "the guard has ended")
 	for age, want := range map[time.Duration]string{
-		-sec:        "its server started 0s ago, and the restart guard (8s + 1.082s) ignores it for another 9.082s",
-		0:           "its server started 998ms ago, and the restart guard (8s + 1.082s) ignores it for another 8.084s",
-		7*sec + 1:   "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
+		-sec:      "its server started 0s ago, and the restart guard (8s + 1.082s) ignores it for another 9.082s",
+		0:         "its server started 998ms ago, and the restart guard (8s + 1.082s) ignores it for another 8.084s",
+		7*sec + 1: "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
 	} {
 		then := e.At(now.Add(age))
 		require.EqualError(t, then, want)

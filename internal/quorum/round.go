@@ -44,6 +44,8 @@ type rare struct {
 	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
 	again *claim.Call // what askAgainLocked has sent; nil until then
 	trace trace       // zero if votes are not traced
+
+	denials map[int]observation // by node: it denies the name of the lock: see isWonIn
 }
 
 // plain is the rare of all rounds that have nothing of it. It never changes.
@@ -423,11 +425,46 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
+	if s.err == nil && r.set.known.health[i].isDown() || IsOfCommand(s.err) {
+		s.kind = r.kind(i)
+	}
+	if r.brief.Op == Lock && IsNameDenied(s.err) {
+		if s.ofName = true; !r.isWonIn(i, s) {
+			return
+		}
+	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
 		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
 		_ = r.see(s, by)
 	}
+}
+
+// isWonIn reports whether r is won. If it may still be won, it keeps s, in which node i has denied the name of the lock: if
+// too few nodes grant, it is the name that is denied, and s says nothing of the node.
+func (r *Round) isWonIn(i int, s observation) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.proved.Won && !r.final {
+		if r.rareLocked().denials == nil {
+			r.rare.denials = make(map[int]observation)
+		}
+		r.rare.denials[i] = s
+	}
+	return r.proved.Won
+}
+
+// kind returns the kind of the command that node i was sent, 0 if it was that of the Fallback.
+func (r *Round) kind(i int) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.Ballots[i].alone:
+		return 0
+	case r.brief.Call.Command.IsScript():
+		return scripts
+	}
+	return plainCommands
 }
 
 // see notes the observation s of a node. A node that is down, and answers while its restart guard makes its votes not
@@ -666,6 +703,11 @@ func (r *Round) isWon() bool {
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
+	}
+	for i, s := range r.rare.denials {
+		if r.proved.Won {
+			r.set.known.health[i].see(s)
+		}
 	}
 	if r.timer != nil {
 		r.timer.Decided()
