@@ -90,7 +90,7 @@ func TestPrometheusNamesOfOpenTelemetry(t *testing.T) {
 		"redsync_hold_duration_seconds_bucket", "redsync_hold_duration_seconds_count", "redsync_hold_duration_seconds_sum",
 		"redsync_lost_total",
 		"redsync_node_down_total", "redsync_node_duration_seconds_bucket", "redsync_node_duration_seconds_count",
-		"redsync_node_duration_seconds_sum", "redsync_waiting",
+		"redsync_node_duration_seconds_sum", "redsync_node_failing", "redsync_waiting",
 	}, slices.Sorted(maps.Keys(found)))
 	page, err := os.ReadFile("../../redsyncotel/README.md")
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen, 9, "it shows each instrument")
+	assert.Len(t, seen, 10, "it shows each instrument")
 	for _, v := range d.Templating.List {
 		if v.Type == "query" {
 			assert.Equal(t, here, v.Datasource)
@@ -223,12 +223,16 @@ func TestAlertRules(t *testing.T) {
 	require.NoError(t, decoder.Decode(&rules))
 	page, err := os.ReadFile("../../redsyncotel/README.md")
 	require.NoError(t, err)
+	tests, err := os.ReadFile("../../redsyncotel/alerts_test.yml") // for promtool
+	require.NoError(t, err)
 	found := scraped(t)
 	for _, r := range rules.Groups[0].Rules {
 		checkQuery(t, found, r.Expr)
 		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
 		assert.Contains(t, string(page), "`"+r.Alert+"`")
+		assert.Regexp(t, "alertname: "+r.Alert+"\n +exp_alerts:", string(tests), "a test in which it fires")
+		assert.Contains(t, string(tests), "alertname: "+r.Alert+"}", "and one in which it does not")
 		if r.For != "" {
 			_, err := time.ParseDuration(r.For)
 			require.NoError(t, err, r.Alert)
