@@ -168,8 +168,9 @@ var provocations = map[string]func(f speech) error{
 		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 		return err
 	},
-	"no permission": func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
-	"no login":      func(f speech) error { return f.denied("NOAUTH Authentication required.") },
+	"no permission":              func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
+	"no permission for the name": func(f speech) error { return f.denied("NOPERM No permissions to access a key") },
+	"no login":                   func(f speech) error { return f.denied("NOAUTH Authentication required.") },
 	"a key of another type": func(f speech) error {
 		for _, n := range f.nodes[:3] {
 			n.Between(func(m *miniredis.Miniredis) { _, _ = m.Lpush("x", "") })
