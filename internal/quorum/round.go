@@ -44,8 +44,6 @@ type rare struct {
 	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
 	again *claim.Call // what askAgainLocked has sent; nil until then
 	trace trace       // zero if votes are not traced
-
-	denials map[int]observation // by node: it denies the name of the lock: see isWonIn
 }
 
 // plain is the rare of all rounds that have nothing of it. It never changes.
@@ -428,10 +426,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	if s.err == nil && r.set.known.health[i].isDown() || IsOfCommand(s.err) {
 		s.kind = r.kind(i)
 	}
-	if r.brief.Op == Lock && IsNameDenied(s.err) {
-		if s.ofName = true; !r.isWonIn(i, s) {
-			return
-		}
+	if s.ofName = r.deniesName(s.err); s.ofName && !r.isWon() {
+		return // if others grant the lock, decideLocked tells it
 	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
@@ -440,24 +436,20 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	}
 }
 
-// isWonIn reports whether r is won. If it may still be won, it keeps s, in which node i has denied the name of the lock: if
-// too few nodes grant, it is the name that is denied, and s says nothing of the node.
-func (r *Round) isWonIn(i int, s observation) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.proved.Won && !r.final {
-		if r.rareLocked().denials == nil {
-			r.rare.denials = make(map[int]observation)
-		}
-		r.rare.denials[i] = s
-	}
-	return r.proved.Won
+// deniesName reports whether err denies the name of the lock that r is to acquire. If too few nodes grant it, that says
+// nothing of the nodes.
+func (r *Round) deniesName(err error) bool {
+	return r.brief.Op == Lock && r.brief.Purpose == Granting && IsNameDenied(err)
 }
 
-// kind returns the kind of the command that node i was sent, 0 if it was that of the Fallback.
 func (r *Round) kind(i int) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.kindLocked(i)
+}
+
+// kindLocked returns the kind of the command that node i was sent, 0 if it was that of the Fallback.
+func (r *Round) kindLocked(i int) int32 {
 	switch {
 	case r.Ballots[i].alone:
 		return 0
@@ -704,9 +696,12 @@ func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
 	}
-	for i, s := range r.rare.denials {
-		if r.proved.Won {
-			r.set.known.health[i].see(s)
+	if r.proved.Won && r.brief.Tracer != nil && !r.set.retired.Load() {
+		for i, err := range r.rare.errs {
+			if r.Ballots[i].choice == claim.Failed && r.deniesName(err) {
+				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), ofName: true, kind: r.kindLocked(i)}
+				r.set.known.health[i].see(s)
+			}
 		}
 	}
 	if r.timer != nil {
