@@ -85,10 +85,16 @@ func TestLoggerLevels(t *testing.T) {
 		"the user may lock only some names": {func(f field) {
 			for range 9 {
 				for _, n := range f.nodes {
-					n.On("set", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+					n.On("set", 1<<20, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+					n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
 				}
-				require.ErrorIs(f, f.NewMutex("denied").TryLock(), redsync.ErrNoQuorum)
+				for _, o := range []opts{nil, {withFair}, {withShared}} {
+					require.ErrorIs(f, f.NewMutex("denied", o...).TryLock(), redsync.ErrNoQuorum)
+				}
 				synctest.Wait()
+				for _, n := range f.nodes {
+					n.Heal()
+				}
 				f.uses()
 				time.Sleep(time.Second)
 			}
