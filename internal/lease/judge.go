@@ -38,9 +38,9 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 	}
 	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
-	}
-	if reply.Err == nil {
-		a.terms.allows(i)
+		if reply.Err == nil {
+			a.terms.allows(i)
+		}
 	}
 	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
 		a.special.turn.Barred(i, reply.Err)

@@ -88,15 +88,15 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 	n.Deny(name, ofUser)
 	switch {
 	case t.Events == nil:
-	case quorum.IsNameDenied(err):
+	case ofUser && err != errBlind: //nolint:errorlint // a sentinel
 		n.Doubt(t.Claim.Name(), err)
 	case n.Tells():
 		t.Events.Denied(n, err)
 	}
 }
 
-// allows notes that node i has executed a command on the lock. If it has denied a command on the lock and its queue before,
-// it denies the queue alone, which is told now.
+// allows notes that node i has executed a script on the lock. If it has denied one on the lock and its queue before, it
+// denies the queue alone, which is told now.
 func (t *Terms) allows(i int) {
 	n := t.Keeper.Set.Nodes[i]
 	if t.Events == nil || !n.Doubts() {

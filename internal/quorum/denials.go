@@ -29,14 +29,14 @@ type denials struct {
 	names map[string]time.Duration
 }
 
-// A doubt is the denial of the keys of a command on a lock and its queue, as long as it is not known whether the node denies
-// the lock's own key, too. If so, nothing is to be said of the queue.
+// A doubt is the denial of a script on a lock and its queue, as long as it is not known whether the node denies the lock's
+// own key, or all scripts. If so, nothing is to be said of the queue.
 type doubt struct {
 	name string
 	err  error
 }
 
-// Doubt notes the denial of such a command.
+// Doubt notes the denial of such a script.
 func (d *denials) Doubt(name string, err error) {
 	if !d.told.Load() {
 		d.doubted.Store(&doubt{name, err})
@@ -46,7 +46,7 @@ func (d *denials) Doubt(name string, err error) {
 // Doubts reports whether a denial is doubted.
 func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
 
-// Allows notes that the node has executed a command on the lock with that name. It returns the denial of the queue that has
+// Allows notes that the node has executed a script on the lock with that name. It returns the denial of the queue that has
 // been doubted until now, if that is the first denial that the node is known for; otherwise nil.
 func (d *denials) Allows(name string) error {
 	in := d.doubted.Load()

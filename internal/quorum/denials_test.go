@@ -31,7 +31,7 @@ func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
 	})
 }
 
-// A node that denies a lock and its queue is told to deny the queue once it executes a command on that lock.
+// That a node denies the queue of a lock is told once it executes a script on that lock.
 func TestADenialIsDoubtedUntilTheLockIsAllowed(t *testing.T) {
 	n := newScene(1).Nodes[0]
 	n.Doubt("a", denied{})
