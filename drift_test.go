@@ -1,6 +1,8 @@
 package redsync
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
@@ -26,24 +28,48 @@ func at(mono, wall time.Duration) clock.Instant {
 
 func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
 	v := lease.Validity{Start: at(0, 0), Length: 10 * time.Second}
-	for name, c := range map[string]struct {
-		now  clock.Instant
-		left time.Duration
-	}{
-		"both clocks agree":            {at(4*time.Second, 4*time.Second), 6 * time.Second},
-		"wall clock stepped back":      {at(4*time.Second, -time.Hour), 6 * time.Second},
-		"wall clock stepped forward":   {at(4*time.Second, 9*time.Second), time.Second},
-		"stepped past the end":         {at(4*time.Second, time.Hour), 0},
-		"machine suspended":            {at(time.Second, 30*time.Second), 0},
-		"the last nanosecond":          {at(10*time.Second-1, 0), 1},
-		"the end":                      {at(10*time.Second, 0), 0},
-		"long after":                   {at(1000*time.Hour, 0), 0},
-		"both clocks in the past":      {at(-time.Second, -time.Second), 11 * time.Second},
-		"farther than durations reach": {clock.Instant{Mono: time.Second, Wall: wallOrigin.AddDate(500, 0, 0)}, 0},
-	} {
-		assert.Equal(t, c.left, v.Remaining(c.now), name)
-		assert.Equal(t, c.left > 0, v.Holds(c.now), name)
+	for _, c := range cellsOf(`
+		both clocks agree          | 4s           | 4s         | 6s
+		wall clock stepped back    | 4s           | -1h        | 6s
+		wall clock stepped forward | 4s           | 9s         | 1s
+		stepped past the end       | 4s           | 1h         | 0s
+		machine suspended          | 1s           | 30s        | 0s
+		the last nanosecond        | 9.999999999s | 0s         | 1ns
+		the end                    | 10s          | 0s         | 0s
+		long after                 | 1000h        | 0s         | 0s
+		both clocks in the past    | -1s          | -1s        | 11s`) {
+		now := at(spanOf(c[1]), spanOf(c[2]))
+		assert.Equal(t, spanOf(c[3]), v.Remaining(now), c[0])
+		assert.Equal(t, c[3] != "0s", v.Holds(now), c[0])
 	}
+	far := clock.Instant{Mono: time.Second, Wall: wallOrigin.AddDate(500, 0, 0)} // farther than durations reach
+	assert.Zero(t, v.Remaining(far))
+	assert.False(t, v.Holds(far))
+}
+
+// cellsOf returns the cells of a table: a line is a row, and | stands between cells.
+func cellsOf(text string) (rows [][]string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		row := strings.Split(line, "|")
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// spanOf returns the duration in a cell. Longest is maxTTL.
+func spanOf(cell string) time.Duration {
+	rest, isLongest := strings.CutPrefix(cell, "longest")
+	d, err := time.ParseDuration(cmp.Or(rest, "0"))
+	if err != nil {
+		panic(err)
+	}
+	if isLongest {
+		d += maxTTL
+	}
+	return d
 }
 
 func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
@@ -56,13 +82,9 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 		mono := time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "monotonic time since"))
 		wall := time.Duration(clock.Draw(t, "wall then"))
 		left := v.Remaining(at(mono, wall))
-		if left < 0 || left > max(v.Length-mono, 0) {
-			t.Fatalf("%v is left of a validity of %v after %v", left, v.Length, mono)
-		}
+		require.True(t, left >= 0 && left <= max(v.Length-mono, 0), left)
 		later := mono + time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "and later"))
-		if again := v.Remaining(at(later, wall)); again > left {
-			t.Fatalf("%v was left, and later %v", left, again)
-		}
+		require.LessOrEqual(t, v.Remaining(at(later, wall)), left)
 	})
 }
 
@@ -79,51 +101,47 @@ func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
 		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // it just does not overflow
 		{1, math.MaxInt64 - 2*time.Millisecond + 1, math.MaxInt64},
 	} {
-		assert.Equal(t, c.want, c.factor.Of(c.d), "%v of %v", c.factor, c.d)
+		assert.Equal(t, c.want, c.factor.Of(c.d), c)
 	}
 }
 
+// Rows have the expiry, the node timeout, the factors of drift and timeouts, and the complaint.
 func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
-	for name, c := range map[string]struct {
-		expiry, node  time.Duration
-		drift, factor float64
-		complaint     string
-	}{
-		"negative expiry":       {-time.Second, 0, 0.01, 0.05, "WithExpiry(-1s)"},
-		"no expiry":             {0, 0, 0.01, 0.05, "WithExpiry(0s)"},
-		"below a millisecond":   {999 * time.Microsecond, 0, 0, 0.05, "WithExpiry(999µs)"},
-		"all drift":             {2 * time.Millisecond, 0, 0, 0.05, "WithExpiry(2ms)"},
-		"more than all drift":   {time.Second, 0, 0.999, 0.05, "WithExpiry(1s)"},
-		"negative drift":        {time.Second, 0, -0.1, 0.05, "WithDriftFactor(-0.1)"},
-		"drift of 1":            {time.Second, 0, 1, 0.05, "WithDriftFactor(1)"},
-		"drift is no number":    {time.Second, 0, math.NaN(), 0.05, "WithDriftFactor(NaN)"},
-		"no timeout":            {time.Second, 0, 0.01, 0, "WithTimeoutFactor(0)"},
-		"timeout over 1":        {time.Second, 0, 0.01, 1.1, "WithTimeoutFactor(1.1)"},
-		"timeout is no number":  {time.Second, 0, 0.01, math.NaN(), "WithTimeoutFactor(NaN)"},
-		"node timeout too long": {time.Second, 900 * time.Millisecond, 0.01, 0.05, "WithNodeTimeout(900ms)"},
-		"node timeout negative": {time.Second, -1, 0.01, 0.05, "WithNodeTimeout(-1ns)"},
-		"node timeout over half of the validity": {
-			time.Second, 499*time.Millisecond + 1, 0, 0.05, "WithNodeTimeout(499.000001ms)",
-		},
-
-		"3 ms":                   {3 * time.Millisecond, 0, 0.01, 0.05, ""},
-		"an hour":                {time.Hour, 0, 0.01, 0.05, ""},
-		"the longest":            {maxTTL, 0, 0.01, 0.05, ""},
-		"the longest, no drift":  {maxTTL, 0, 0, 1, ""},
-		"too long":               {maxTTL + time.Millisecond, 0, 0.01, 0.05, "and at most 100 years"},
-		"drift just under 1":     {time.Hour, 0, 0.999999, 0.05, ""},
-		"node timeout of half":   {time.Second, 499 * time.Millisecond, 0, 0.05, ""},
-		"the longest, all drift": {maxTTL, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
-	} {
-		got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
-		if c.complaint == "" {
-			require.NoError(t, err, name)
-			assert.Positive(t, got.Validity, name)
-			assert.Less(t, got.Validity, got.TTL, name)
+	for _, c := range cellsOf(`
+		negative expiry        | -1s         | 0s           | 0.01               | 0.05 | WithExpiry(-1s)
+		no expiry              | 0s          | 0s           | 0.01               | 0.05 | WithExpiry(0s)
+		below a millisecond    | 999us       | 0s           | 0                  | 0.05 | WithExpiry(999µs)
+		all drift              | 2ms         | 0s           | 0                  | 0.05 | WithExpiry(2ms)
+		more than all drift    | 1s          | 0s           | 0.999              | 0.05 | WithExpiry(1s)
+		negative drift         | 1s          | 0s           | -0.1               | 0.05 | WithDriftFactor(-0.1)
+		drift of 1             | 1s          | 0s           | 1                  | 0.05 | WithDriftFactor(1)
+		drift is no number     | 1s          | 0s           | NaN                | 0.05 | WithDriftFactor(NaN)
+		no timeout             | 1s          | 0s           | 0.01               | 0    | WithTimeoutFactor(0)
+		timeout over 1         | 1s          | 0s           | 0.01               | 1.1  | WithTimeoutFactor(1.1)
+		timeout is no number   | 1s          | 0s           | 0.01               | NaN  | WithTimeoutFactor(NaN)
+		node timeout too long  | 1s          | 900ms        | 0.01               | 0.05 | WithNodeTimeout(900ms)
+		node timeout negative  | 1s          | -1ns         | 0.01               | 0.05 | WithNodeTimeout(-1ns)
+		node timeout over half | 1s          | 499.000001ms | 0                  | 0.05 | WithNodeTimeout(499.000001ms)
+		3 ms                   | 3ms         | 0s           | 0.01               | 0.05 |
+		an hour                | 1h          | 0s           | 0.01               | 0.05 |
+		the longest            | longest     | 0s           | 0.01               | 0.05 |
+		the longest, no drift  | longest     | 0s           | 0                  | 1    |
+		too long               | longest+1ms | 0s           | 0.01               | 0.05 | and at most 100 years
+		drift just under 1     | 1h          | 0s           | 0.999999           | 0.05 |
+		node timeout of half   | 1s          | 499ms        | 0                  | 0.05 |
+		the longest, all drift | longest     | 0s           | 0.9999999999999999 | 0.05 | WithExpiry`) {
+		b := bases{expiry: spanOf(c[1]), nodeTimeout: spanOf(c[2])}
+		_, err := fmt.Sscan(c[3]+" "+c[4], &b.driftFactor, &b.timeoutFactor)
+		require.NoError(t, err)
+		got, err := b.derive()
+		if c[5] == "" {
+			require.NoError(t, err, c[0])
+			assert.Positive(t, got.Validity, c[0])
+			assert.Less(t, got.Validity, got.TTL, c[0])
 			continue
 		}
-		require.ErrorIs(t, err, errOutOfRange, name)
-		assert.ErrorContains(t, err, c.complaint, name)
+		require.ErrorIs(t, err, errOutOfRange, c[0])
+		assert.ErrorContains(t, err, c[5], c[0])
 	}
 }
 
@@ -162,7 +180,7 @@ func TestTimingNodeTimeout(t *testing.T) {
 		c.b.timeoutFactor = defaultTimeoutFactor
 		got, err := c.b.derive()
 		require.NoError(t, err)
-		assert.Equal(t, c.want, got.NodeTimeout, "%+v", c.b)
+		assert.Equal(t, c.want, got.NodeTimeout, c.b)
 		assert.Equal(t, c.b.expiry, got.TTL)
 		assert.Equal(t, c.b.expiry-2*time.Millisecond, got.Validity)
 	}
@@ -213,11 +231,11 @@ func FuzzTiming(f *testing.F) {
 		most.Sub(most, exact(got.Expiry, drift))
 		slack := exact(got.Expiry, 0x1p-52)
 		span := new(big.Float).SetInt64(int64(got.Validity))
-		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "validity %v is too long for expiry %v and drift factor %v", got.Validity, got.Expiry, drift)
+		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, got)
 
 		ttl := new(big.Int).Add(big.NewInt(delay), big.NewInt(999_999))
 		ttl.Add(ttl.Div(ttl, big.NewInt(1e6)).Mul(ttl, big.NewInt(1e6)), big.NewInt(int64(got.Expiry)))
-		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "the TTL is %v, want %v", int64(got.TTL), ttl)
+		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), got)
 		require.GreaterOrEqual(t, got.NodeTimeout, time.Duration(0))
 		require.LessOrEqual(t, got.NodeTimeout, got.Validity/2)
 

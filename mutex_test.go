@@ -27,7 +27,6 @@ import (
 
 // onYes returns a Redsync on a node that grants everything, and the node. The end of the test closes it.
 func onYes(t *testing.T) (*Redsync, *puppet.Puppet) {
-	t.Helper()
 	p := &puppet.Puppet{Answer: puppet.Yes}
 	rs := New(p)
 	t.Cleanup(func() { require.NoError(t, rs.Close(context.WithoutCancel(t.Context()))) })
@@ -72,7 +71,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		for i, h := range []*lease.Lease{stale, handed} {
 			require.ErrorIs(t, m.begin(h), ErrLockAlreadyExpired)
 			synctest.Wait()
-			assert.Equal(t, i+1, p.Count("evalsha"), "the hold that came too late is released")
+			assert.Equal(t, i+1, p.Count("evalsha")) // the hold that came too late is released
 			assert.False(t, h.Begun())
 		}
 		select {
@@ -96,7 +95,7 @@ func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 		})
 		require.ErrorIs(t, err, ErrLockLost)
 		assert.Nil(t, m.nest)
-		assert.NotNil(t, m.current(), "the other hold stands")
+		assert.NotNil(t, m.current()) // the other hold stands
 	})
 }
 
@@ -112,7 +111,7 @@ func TestHoldEndsAfterABadOption(t *testing.T) {
 		assert.True(t, ok)
 		require.ErrorContains(t, m.Lock(), "WithTries(-1) is out of range")
 		_, err = m.Unlock()
-		require.ErrorContains(t, err, "WithTries(-1) is out of range", "nothing is held")
+		require.ErrorContains(t, err, "WithTries(-1) is out of range") // nothing is held
 
 		m = rs.NewMutex("other")
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error {
@@ -121,7 +120,7 @@ func TestHoldEndsAfterABadOption(t *testing.T) {
 		}))
 		synctest.Wait()
 		assert.Nil(t, m.current())
-		assert.Equal(t, 2, p.Count("evalsha"), "both are released")
+		assert.Equal(t, 2, p.Count("evalsha")) // both are released
 	})
 }
 
@@ -160,7 +159,7 @@ func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
 		joined, err = m.join(ctx)
 		require.NoError(t, err)
 		require.Empty(t, joined)
-		require.False(t, m.newNest(t.Context(), h).isLive(), "Unlock has come before Do began to call its function")
+		require.False(t, m.newNest(t.Context(), h).isLive()) // Unlock has come before Do began to call its function
 		return nil
 	}), ErrNotHeld)
 }
@@ -180,7 +179,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 	require.NoError(t, a.Lock())
 	WithExpiry(time.Second).Apply(a)
 	assert.Equal(t, time.Second, expiryOf(a))
-	assert.Equal(t, time.Minute, a.hold.Terms().Timing.Expiry, "the hold has the terms that it began with")
+	assert.Equal(t, time.Minute, a.hold.Terms().Timing.Expiry) // the hold has the terms that it began with
 	assert.Equal(t, time.Minute, expiryOf(b))
 	assert.Equal(t, time.Minute, expiryOf(rs.NewMutex("d", WithExpiry(time.Minute))))
 	assert.Equal(t, time.Second, expiryOf(rs.NewMutex("e", WithExpiry(time.Second))))
@@ -196,7 +195,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 		for i := range rs.core.recents.list {
 			assert.NotSame(t, set, rs.core.recents.list[i].Load())
 		}
-		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy, "the others stay")
+		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy) // the others stay
 	}
 	logged := rs.With(WithObserver(&lossCounter{}))
 	assert.Same(t, logged.NewMutex("i", WithTries(1)).set, logged.NewMutex("j", WithTries(1)).set)

@@ -67,8 +67,8 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	rs := New()
 	m := rs.NewMutex("lock")
 	h := lease.New(&m.terms.Terms, "v", clock.Now())
-	require.Nil(t, m.terms.Events, "without observers, leases make no events")
-	require.Nil(t, m.terms.Attempts, "without observers, attempts make no events")
+	require.Nil(t, m.terms.Events)   // without observers, leases make no events
+	require.Nil(t, m.terms.Attempts) // without observers, attempts make no events
 	ctx := t.Context()
 	allocated := testing.AllocsPerRun(100, func() {
 		m.tellExtended(ctx, h, h.First, 1, ErrLockLost)

@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -94,15 +95,14 @@ func TestQuorumsOfASetAndOneNodeMoreShareANode(t *testing.T) {
 // walk tries every vote of every node that has not voted. What follows from a count does not depend on the order in
 // which its votes came, so walk starts from each count only once.
 func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count]bool) {
-	t.Helper()
 	if walked[before] {
 		return
 	}
 	walked[before] = true
 	was := m.Standing(before)
 	if before.Voted() == m.All() {
-		assert.True(t, was.Decided(), "%+v", before)
-		assert.True(t, was.Won || was.Explained, "%+v", before)
+		assert.True(t, was.Decided(), before)
+		assert.True(t, was.Won || was.Explained, before)
 		return
 	}
 	for i := range m.All().Len() {
@@ -112,8 +112,8 @@ func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count
 		for _, v := range choices {
 			after := before.With(i, v)
 			is := m.Standing(after)
-			assert.False(t, is.Won && is.Blocked, "%+v", after)
-			assert.False(t, is.Rejected && !is.Blocked, "%+v", after)
+			assert.False(t, is.Won && is.Blocked, after)
+			assert.False(t, is.Rejected && !is.Blocked, after)
 			for _, stays := range [][2]bool{
 				{was.Won, is.Won}, {was.Blocked, is.Blocked}, {was.Rejected, is.Rejected}, {was.Explained, is.Explained},
 			} {
@@ -130,12 +130,12 @@ func TestQuorumsShareANode(t *testing.T) {
 		assert.LessOrEqual(t, quorumOf(n), n)
 
 		m, enough := formOf(n), claim.FirstNodes(quorumOf(n))
-		assert.True(t, m.Quorum(enough), "n %d", n)
-		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
-		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the other nodes are another quorum", n)
-		assert.True(t, m.Blocks(enough), "n %d", n)
-		assert.False(t, m.Blocks(m.All()&^enough), "n %d: the other nodes are too few to block a quorum", n)
-		assert.False(t, m.Blocks(0), "n %d", n)
+		assert.True(t, m.Quorum(enough), n)
+		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), n)
+		assert.False(t, m.Quorum(m.All()&^enough), n) // n the other nodes are another quorum
+		assert.True(t, m.Blocks(enough), n)
+		assert.False(t, m.Blocks(m.All()&^enough), n) // n the other nodes are too few to block a quorum
+		assert.False(t, m.Blocks(0), n)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestQuorumsShareANode(t *testing.T) {
 func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 	assert.Equal(t, claim.Granted, formOf(5).Counts(claim.Answer{Found: claim.Mine}))
 	for _, found := range []claim.Found{claim.Other, claim.Missing, claim.Created, claim.PartMissing, claim.PartCreated, claim.Unknown} {
-		assert.Equal(t, claim.Refused, formOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
+		assert.Equal(t, claim.Refused, formOf(5).Counts(claim.Answer{Found: found}), found)
 	}
 }
 
@@ -154,30 +154,25 @@ func refusedFor(found claim.Found) claim.Vote {
 	return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: found}}
 }
 
-// What the nodes of these tests say.
-var (
-	saysYes     = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
-	saysTaken   = refusedFor(claim.Other)
-	saysMissing = refusedFor(claim.Missing)
-	saysHealed  = refusedFor(claim.Created)
-	saysPart    = refusedFor(claim.PartMissing)
-	saysMended  = refusedFor(claim.PartCreated)
-	saysOdd     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode} // its register is too high
-	saysBroken  = claim.Failure(errOfNode)
-	saysTwin    = claim.Failure(quorum.ErrDuplicate)
-	saysNothing = claim.Vote{}
-)
+// says is what the nodes of these tests say. Nothing stands for a vote that the round has not waited for.
+var says = map[string]claim.Vote{
+	"yes": {Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}, "taken": refusedFor(claim.Other),
+	"missing": refusedFor(claim.Missing), "healed": refusedFor(claim.Created),
+	"part": refusedFor(claim.PartMissing), "mended": refusedFor(claim.PartCreated),
+	"odd":    {Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode}, // its register is too high
+	"broken": claim.Failure(errOfNode), "twin": claim.Failure(quorum.ErrDuplicate), "nothing": {},
+}
 
-type votes []claim.Vote
-
-// resultOf returns the result of a round with these votes, one of each node. saysNothing stands for a vote that the
-// round has not waited for.
-func resultOf(votes ...claim.Vote) quorum.Result {
-	m := formOf(len(votes))
-	res := quorum.Result{Set: &quorum.Set{}, Rule: m, Votes: votes}
-	for i, v := range votes {
+// resultOf returns the result of a round with these votes, one of each node.
+func resultOf(votes string) quorum.Result {
+	all := strings.Fields(votes)
+	m := formOf(len(all))
+	res := quorum.Result{Set: &quorum.Set{}, Rule: m}
+	for i, word := range all {
+		v := says[word]
+		res.Votes = append(res.Votes, v)
 		res.Set.Nodes = append(res.Set.Nodes, &quorum.Node{Index: i})
-		if v != saysNothing {
+		if word != "nothing" {
 			res.Count = res.Count.With(i, v.Choice)
 		}
 		if v.Choice != claim.Granted && v.Taken() {
@@ -209,59 +204,49 @@ func nodesOf(err error) (taken, failed []int) {
 	return taken, failed
 }
 
+// Rows have the votes, and the nodes on which the lock is taken. Without them the error consists of one for each node. With no the
+// nodes are no quorum.
 func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
-	for _, c := range []struct {
-		votes votes
-		taken []int // nil: the error consists of one error for each node
-		text  string
-		none  bool // no quorum
-	}{
-		{votes{saysTaken, saysTaken, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
-		{votes{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `"lock" is taken on nodes #0 #2: node #1: it broke`, false},
-		{votes{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key", false},
-		{votes{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke", true},
-		{votes{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key", false},
-		{votes{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
-		{votes{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
-		{votes{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
-		{votes{saysPart, saysMended, saysHealed}, nil, "node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key", false},
-		{votes{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
-	} {
-		res := resultOf(c.votes...)
+	for _, c := range cellsOf(`
+		taken taken yes         | 0 1 |    | "lock" is taken on nodes #0 #1
+		taken broken taken      | 0 2 |    | "lock" is taken on nodes #0 #2: node #1: it broke
+		taken missing yes       |     |    | node #0: it holds another value; node #1: no such key
+		taken broken broken     |     | no | 2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke
+		missing missing missing |     |    | node #0: no such key; node #1: no such key; node #2: no such key
+		taken taken yes yes     | 0 1 |    | "lock" is taken on nodes #0 #1
+		taken odd yes yes       |     |    | node #0: it holds another value; node #1: it broke
+		missing broken yes      |     | no | 2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke
+		part mended healed      |     |    | node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key
+		missing nothing broken  |     | no | 1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke`) {
+		res := resultOf(c[0])
 		err := unconfirmed("lock", res)
-		require.EqualError(t, err, "redsync: "+c.text)
-		assert.Equal(t, c.none, errors.Is(err, ErrNoQuorum), c.text)
+		require.EqualError(t, err, "redsync: "+c[3])
+		assert.Equal(t, c[2] == "no", errors.Is(err, ErrNoQuorum), c[3])
 		nodes, _ := nodesOf(err)
-		assert.Equal(t, c.taken, nodes)
-		assert.Equal(t, c.taken != nil, res.IsTaken())
+		assert.Equal(t, "["+c[1]+"]", fmt.Sprint(nodes))
+		assert.Equal(t, c[1] != "", res.IsTaken())
 	}
-	require.NoError(t, unconfirmed("lock", quorum.Result{}), "without a round there is no error")
+	require.NoError(t, unconfirmed("lock", quorum.Result{})) // without a round there is no error
 }
 
 // If a quorum refuses an acquire, the error says that the lock is taken, and also names the nodes that failed. If too
-// many nodes have failed, the error gives that as the reason.
+// many nodes have failed, the error gives that as the reason. Rows have the votes, and the nodes of both kinds.
 func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
-	for _, c := range []struct {
-		votes         votes
-		taken, failed []int
-		text          string
-	}{
-		{votes{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken on nodes #0 #1"},
-		{votes{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken on nodes #0 #1"},
-		{votes{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken on node #0: node #2: it broke"},
-		{votes{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke"},
-		{votes{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke"},
-		{votes{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken on nodes #0 #1: node #0: it broke; node #1: it broke"},
-		{votes{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken on nodes #0 #1: node #1: it broke"},
-		{votes{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken on node #0: node #1: it is the same server as another node"},
-	} {
-		text := strings.Replace(c.text, "taken", `failed to acquire lock: "lock" is taken`, 1)
-		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c.votes...)})
-		nodes, failed := nodesOf(err)
-		assert.Equal(t, c.taken, nodes, c.text)
-		assert.Equal(t, c.failed, failed, c.text)
+	for _, c := range cellsOf(`
+		taken taken yes       | 0 1 |     | taken on nodes #0 #1
+		taken taken nothing   | 0 1 |     | taken on nodes #0 #1
+		taken yes broken      | 0   | 2   | taken on node #0: node #2: it broke
+		broken broken nothing |     | 0 1 | 2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke
+		taken broken broken   |     | 1 2 | 2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke
+		odd odd yes           | 0 1 | 0 1 | taken on nodes #0 #1: node #0: it broke; node #1: it broke
+		taken odd yes         | 0 1 | 1   | taken on nodes #0 #1: node #1: it broke
+		taken twin yes        | 0   | 1   | taken on node #0: node #1: it is the same server as another node`) {
+		text := strings.Replace(c[3], "taken", `failed to acquire lock: "lock" is taken`, 1)
+		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c[0])})
+		taken, failed := nodesOf(err)
+		assert.Equal(t, "["+c[1]+"] ["+c[2]+"]", fmt.Sprint(taken, failed), text)
 		assert.EqualError(t, err, "redsync: "+text)
-		assert.Equal(t, c.taken != nil, errors.Is(err, ErrFailed), c.text)
-		assert.Equal(t, c.taken == nil, errors.Is(err, ErrNoQuorum), c.text)
+		assert.Equal(t, c[1] != "", errors.Is(err, ErrFailed), text)
+		assert.Equal(t, c[1] == "", errors.Is(err, ErrNoQuorum), text)
 	}
 }

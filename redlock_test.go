@@ -23,7 +23,6 @@ func TestScenesInVirtualTime(t *testing.T) {
 
 // eachScene plays all scenes beside one another.
 func eachScene(t *testing.T, play func(t *testing.T, s safety.Scene) error) {
-	t.Helper()
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()

@@ -11,22 +11,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-// A parrot is a node that answers everything alike, before Send returns.
-type parrot struct{ reply pool.Reply }
-
-func (p *parrot) Send(req pool.Request) error {
-	req.To.Receive(req.Tag, p.reply)
-	return nil
-}
-
-func (p *parrot) CloseIdle()     {}
-func (p *parrot) Close() error   { return nil }
-func (p *parrot) String() string { return "parrot" }
 
 // An answer is a grant only if it is exactly the answer that grants, and a refusal only if it is exactly the answer
 // that refuses. Any other answer is an error of the node. Each command has a reader of its own: the answer that grants
@@ -36,7 +25,8 @@ func FuzzVotes(f *testing.F) {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
 	}
 	register := regexp.MustCompile(`^[0-9]+$`)
-	node := &parrot{}
+	var reply pool.Reply
+	node := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return &reply, nil }}
 	rs := New(node)
 	set := rs.core.keeper.Set
 	terms := map[bool]*lease.Terms{
@@ -46,7 +36,7 @@ func FuzzVotes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
 		drawn := nonsense.Value{Shape: shape, N: n, Done: done, Text: text}
 		value := drawn.Reply()
-		reply := pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}
+		reply = pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}
 		fences, queues := how&1 != 0, how&2 != 0
 		c := terms[fences].Claim.With("v", &claim.Room{})
 
@@ -56,7 +46,7 @@ func FuzzVotes(f *testing.F) {
 			want = []claim.Choice{claim.Refused, claim.Granted, claim.Refused, claim.Refused}[found%4]
 		}
 		v := set.Read(c.Check().Read, reply.Value, reply.Err)
-		require.Equal(t, want, v.Choice, "%v", value)
+		require.Equal(t, want, v.Choice, value)
 		checkVote(t, set.Nodes[0], v)
 
 		// An acquire, by its answer alone: whether the lock is the caller's.
@@ -95,14 +85,13 @@ func FuzzVotes(f *testing.F) {
 			}
 		}
 		v = set.Read(c.Acquire(terms[fences].Timing.TTL, place, fence).Read, reply.Value, reply.Err)
-		require.Equal(t, want, v.Choice, "%v", value)
+		require.Equal(t, want, v.Choice, value)
 		checkVote(t, set.Nodes[0], v)
 
 		// The same as an attempt judges it.
-		node.reply = reply
 		l, o := lease.Acquire(t.Context(), terms[fences], clock.Now(), 1, place, nil)
 		require.NotNil(t, l)
-		require.Equal(t, won, o.Kind == lease.Won, "%v", value)
+		require.Equal(t, won, o.Kind == lease.Won, value)
 		require.Equal(t, !won, o.Kind == lease.NotWon)
 		for _, v := range o.Result.Votes {
 			require.True(t, (want == claim.Failed) == (v.Choice == claim.Failed) || fences && want == claim.Granted)
@@ -112,7 +101,6 @@ func FuzzVotes(f *testing.F) {
 }
 
 func checkVote(t *testing.T, n *quorum.Node, v claim.Vote) {
-	t.Helper()
 	err := explain(n, v)
 	require.Equal(t, v.Choice == claim.Granted, err == nil)
 	if v.Choice == claim.Failed {

@@ -54,6 +54,8 @@ func plainly(lib library) *oursLibrary {
 	return lib.(*oursLibrary)
 }
 
+func the(name string) contender { return named(name)[0] }
+
 // A wrong contender differs in one thing from what its name promises. The control must return an error that says so.
 type wrong struct {
 	contender
@@ -64,7 +66,7 @@ func mislabelled() (list []wrong) {
 	add := func(c contender, says string) { list = append(list, wrong{c, says}) }
 	rivals := []string{defaults, failFast, onRueidis, inTurn}
 	rivalWith := func(name string, option rival.Option) contender {
-		return named(name)[0].with(func(lib library) {
+		return the(name).with(func(lib library) {
 			l, ok := lib.(*redsyncLibrary)
 			if !ok {
 				l = lib.(*inTurnLibrary).redsyncLibrary
@@ -86,11 +88,11 @@ func mislabelled() (list []wrong) {
 	}
 	for _, name := range rivals {
 		add(rivalWith(name, rival.WithFailFast(name == defaults || name == inTurn)), "its lock.failFast is ")
-		add(named(name)[0].on(3), "its lock.quorum is 2, want 3")
-		add(named(name)[0].on(4), "its lock.pools is 4, want 5")
+		add(the(name).on(3), "its lock.quorum is 2, want 3")
+		add(the(name).on(4), "its lock.pools is 4, want 5")
 	}
 	oursWith := func(name string, option redsync.Option) contender {
-		return named(name)[0].with(func(lib library) {
+		return the(name).with(func(lib library) {
 			l := plainly(lib)
 			l.rs = l.rs.With(option)
 		})
@@ -119,7 +121,7 @@ func mislabelled() (list []wrong) {
 		add(oursWith(name, option), "its set.options.permits is ")
 	}
 	opened := func(name, says string, open func([]string, time.Duration) (library, error)) {
-		c := named(name)[0]
+		c := the(name)
 		c.open = open
 		add(c, "its set.options."+says)
 	}
@@ -133,11 +135,11 @@ func mislabelled() (list []wrong) {
 	opened(oursAtRandom, "noHandOver is false, want true", openAtRandom(fewPermits))
 	opened(oursTwoFair, "fair is false, want true", openOursOn(2))
 	for _, name := range []string{oursTwo, oursTwoFair, oursEight} {
-		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names++ }), "its names is ")
-		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names = 1 }), "its set.options.several is false, want true")
+		add(the(name).with(func(lib library) { lib.(*multiLibrary).names++ }), "its names is ")
+		add(the(name).with(func(lib library) { lib.(*multiLibrary).names = 1 }), "its set.options.several is false, want true")
 	}
 	changed := func(name, says string, change func(c *contender)) {
-		c := named(name)[0]
+		c := the(name)
 		change(&c)
 		add(c, says)
 	}
@@ -145,17 +147,17 @@ func mislabelled() (list []wrong) {
 	changed(oursTwo, "a node has 2 of its keys, want 1", func(c *contender) { c.oneOf = oneOfNames(2) })
 	changed(oursTwo, "a node has its key 1, but not key 3", func(c *contender) { c.names, c.like = 3, likeNothing })
 	changed(floor, "5 nodes kept its locks, want 1", func(c *contender) { c.single = true })
-	add(named(floor)[0].on(3), "3 nodes kept its locks, want 5")
+	add(the(floor).on(3), "3 nodes kept its locks, want 5")
 	for _, name := range []string{oneNode, floor} {
-		add(named(name)[0].longer(-patientExpiry*4/10), "a node keeps its lock for ")
-		add(named(name)[0].longer(patientExpiry/10), "a node keeps its lock for ")
+		add(the(name).longer(-patientExpiry*4/10), "a node keeps its lock for ")
+		add(the(name).longer(patientExpiry/10), "a node keeps its lock for ")
 	}
-	add(named(oneKey)[0].longer(-patientExpiry*4/10), "its lock.validity is ")
+	add(the(oneKey).longer(-patientExpiry*4/10), "its lock.validity is ")
 	for _, name := range []string{ours, defaults, failFast, oneNode} {
-		add(named(name)[0].with(func(lib library) {
+		add(the(name).with(func(lib library) {
 			cs := lib.(interface{ onGoRedis() clients }).onGoRedis()
 			addr := cs[0].Options().Addr
-			_ = cs[0].Close()
+			cs[0].Close()
 			cs[0] = redis.NewClient(&redis.Options{Addr: addr, PoolSize: 3})
 		}), "its options.PoolSize is 3, want ")
 	}

@@ -7,7 +7,6 @@ import (
 )
 
 func newTestLedger(t *testing.T, accounts int) *ledger {
-	t.Helper()
 	l, err := createLedger(t.TempDir(), accounts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.close()) })

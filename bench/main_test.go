@@ -27,6 +27,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+func read(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
 func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	dir := t.TempDir()
 	none := filepath.Join(dir, "none")
@@ -51,15 +57,8 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		var errs bytes.Buffer
 		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, &errs), args)
-		require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
+		require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
 	}
-}
-
-func TestHelpIsNoError(t *testing.T) {
-	var out, errs bytes.Buffer
-	require.Equal(t, cli.OK, cli.Status("bench", run(t.Context(), []string{"-h"}, io.Discard, &errs), &out, &errs))
-	require.Contains(t, out.String(), "-rounds")
-	require.Empty(t, errs.String())
 }
 
 func TestRunWithoutServersSaysHowToInstallThem(t *testing.T) {
@@ -171,12 +170,11 @@ func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
 // TestResultsArePrintedByThisReport compares results.txt with the code: the scenes, what it says of them, and the titles
 // of the columns.
 func TestResultsArePrintedByThisReport(t *testing.T) {
-	text, err := os.ReadFile("results.txt")
-	require.NoError(t, err)
-	report := readTables(string(text))
+	text := read(t, "results.txt")
+	report := readTables(text)
 	for _, sc := range scenes {
 		if sc.name != ownCostScene.name { // needs no place there: it compares two checkouts
-			require.Contains(t, string(text), "\n### "+sc.name+"\n\n"+sc.about+"\n\n")
+			require.Contains(t, text, "\n### "+sc.name+"\n\n"+sc.about+"\n\n")
 			require.Equal(t, rows(sc, index(nil))[0], report[sc.name][0], sc.name)
 		}
 	}
@@ -186,25 +184,20 @@ func TestResultsArePrintedByThisReport(t *testing.T) {
 // be as they are in the repository.
 func TestChartsAndPageShowTheResults(t *testing.T) {
 	dir := t.TempDir()
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		return string(text)
-	}
 	page := filepath.Join(dir, "README.md")
-	require.NoError(t, os.WriteFile(page, []byte(read("README.md")), 0o600))
+	require.NoError(t, os.WriteFile(page, []byte(read(t, "README.md")), 0o600))
 	require.NoError(t, run(t.Context(), []string{"-from", "results.txt", "-charts", dir, "-page", page}, io.Discard, io.Discard))
 	const again = "run: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
-	require.Equal(t, read(page), read("README.md"), again)
+	require.Equal(t, read(t, page), read(t, "README.md"), again)
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
 	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
 	require.Len(t, files, len(drawn), again)
 	for _, path := range files {
-		require.Equal(t, read(filepath.Join(dir, path)), read(path), again)
+		require.Equal(t, read(t, filepath.Join(dir, path)), read(t, path), again)
 	}
-	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(read(page), -1) {
+	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(read(t, page), -1) {
 		require.Equal(t, darkPath(src[2]), src[1])
 	}
 }
@@ -233,14 +226,13 @@ func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 		require.NoError(t, os.WriteFile(report, []byte(smallReport), 0o600))
 		err := run(t.Context(), []string{"-from", report, "-page", page}, io.Discard, io.Discard)
 		require.ErrorContains(t, err, want)
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		require.Equal(t, "### scene\n\n"+table, string(text))
+		text := read(t, page)
+		require.Equal(t, "### scene\n\n"+table, text)
 	}
 }
 
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, order := range []string{"", "nap {}", "proxy [", "contend", "wakeup", "waiters", "transfers", "visits", "permits"} {
+	for order := range strings.SplitSeq("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits", "|") {
 		args := strings.Fields(order)
 		if len(args) == 1 {
 			args = append(args, `{"Library":"none"}`)

@@ -42,10 +42,10 @@ func TestUsePermitsCountsPermitsAndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := usePermits(t.Context(), newSemaphore(fewPermits), newTestLedger(t, 8), testPermits(8), time.Sleep)
 		require.NoError(t, err)
-		require.InDelta(t, idealPermits, len(w.Times), 8, "all permits are always held")
+		require.InDelta(t, idealPermits, len(w.Times), 8) // all permits are always held
 		require.Len(t, w.Counts, 8)
 		require.Equal(t, fewPermits, w.AtOnce)
-		require.Zero(t, w.Attempts, "the semaphore reports no attempts")
+		require.Zero(t, w.Attempts) // the semaphore reports no attempts
 	})
 }
 

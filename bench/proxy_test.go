@@ -11,10 +11,9 @@ import (
 
 // echo returns the address of a server that sends back what it gets.
 func echo(t *testing.T) string {
-	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -22,8 +21,8 @@ func echo(t *testing.T) string {
 				return
 			}
 			go func() {
-				_, _ = io.Copy(c, c)
-				_ = c.Close()
+				io.Copy(c, c)
+				c.Close()
 			}()
 		}
 	}()
@@ -32,10 +31,9 @@ func echo(t *testing.T) string {
 
 // through returns a connection through a proxy.
 func through(t *testing.T, addr string) net.Conn {
-	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }
@@ -54,7 +52,7 @@ func TestProxyDelaysDoNotAddUp(t *testing.T) {
 	}
 	_, err = io.ReadFull(c, make([]byte, chunks))
 	require.NoError(t, err)
-	require.Less(t, time.Since(start), chunks*delay/2, "the delays of the chunks add up")
+	require.Less(t, time.Since(start), chunks*delay/2)
 }
 
 func TestRemoteIsAProcessThatChangesItsDelaysAndEnds(t *testing.T) {

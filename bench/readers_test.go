@@ -23,8 +23,8 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 		l, order := newTestLedger(t, 1), testVisits(4)
 		w, err := visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
 		require.NoError(t, err)
-		require.NoError(t, l.counts(0), "readers must not write to the ledger")
-		require.LessOrEqual(t, len(w.Times), 201, "visits must come one at a time and take 5 ms each")
+		require.NoError(t, l.counts(0))           // readers must not write to the ledger
+		require.LessOrEqual(t, len(w.Times), 201) // visits must come one at a time and take 5 ms each
 		require.Greater(t, len(w.Times), 100)
 		require.Len(t, w.Counts, 4)
 
@@ -32,7 +32,7 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 		order.Writer, order.Pause = 1, 20*time.Millisecond
 		w, err = visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
 		require.NoError(t, err)
-		require.InDelta(t, 40, len(w.Times), 1, "each visit must take 5 ms, and the pause after it 20 ms")
+		require.InDelta(t, 40, len(w.Times), 1) // each visit must take 5 ms, and the pause after it 20 ms
 		require.NoError(t, l.counts(len(w.Times)))
 		require.ErrorContains(t, l.counts(len(w.Times)+1), "the account is")
 	})
@@ -48,7 +48,7 @@ func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {
 			one, other := testVisits(1), testVisits(3)
 			one.Writer, other.Writer = 1, writer
 			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = visitAll(ctx, fake{}, l, one) })
+			wg.Go(func() { visitAll(ctx, fake{}, l, one) })
 			_, err := visitAll(ctx, fake{}, l, other)
 			cancel()
 			wg.Wait()

@@ -11,7 +11,6 @@ import (
 )
 
 func startNodes(t *testing.T, n int) (addrs []string) {
-	t.Helper()
 	for _, s := range realredis.Start(t, n) {
 		addrs = append(addrs, s.Addr())
 	}
@@ -21,7 +20,7 @@ func startNodes(t *testing.T, n int) (addrs []string) {
 func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 	addrs := startNodes(t, nodes)
 	look := dial(addrs)
-	defer func() { _ = look.Close() }()
+	defer look.Close()
 	for _, c := range everyContender() {
 		t.Run(c.name, func(t *testing.T) {
 			lib, err := c.start(t.Context(), addrs, patientExpiry)
@@ -46,7 +45,6 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 }
 
 func countRegisters(t *testing.T, look clients) (count int64) {
-	t.Helper()
 	for _, node := range look {
 		keys, err := node.Keys(t.Context(), "*:fence").Result()
 		require.NoError(t, err)
@@ -65,7 +63,6 @@ const (
 
 // shortLab returns a lab with short measurements, and the first cell of the scene for the library.
 func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
-	t.Helper()
 	startNodes(t, 0) // skips the test where there is no redis-server
 	p, err := parsePlan([]string{"-quick"})
 	require.NoError(t, err)
@@ -85,7 +82,6 @@ func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 // measureLonger measures c until the figure of that key is positive, each time for twice as long. On a slow machine nobody
 // may get a lock in so short a time.
 func measureLonger(t *testing.T, l *lab, c cell, key string) figures {
-	t.Helper()
 	for range 6 {
 		f, err := sampleOnce(t.Context(), l, c)
 		require.NoError(t, err, c.Library)

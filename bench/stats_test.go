@@ -7,18 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPercentileIsANearestRank(t *testing.T) {
-	hundred := make([]int, 100)
-	for i := range hundred {
-		hundred[i] = i + 1
-	}
-	require.Equal(t, 50, percentile(hundred, 0.50))
-	require.Equal(t, 99, percentile(hundred, 0.99))
-	require.Equal(t, 100, percentile(hundred, 1))
-	require.Equal(t, 7, percentile([]int{7}, 0.01))
-	require.Zero(t, percentile([]int(nil), 0.5))
-}
-
 func TestMedianIsOfTheRoundsThatHaveTheFigure(t *testing.T) {
 	r := &result{samples: []figures{{"rate": 3}, {"rate": 1}, {}, {"rate": 2}}}
 	v, ok := r.median("rate")
@@ -77,9 +65,9 @@ func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {
 	f := w.figures(wakeReady{Trip: 500, Counts: true})
 	require.InDelta(t, 1, f["locks"], 0)
 	require.InDelta(t, 1, f["call_p50"], 1e-9)
-	require.InDelta(t, -1, f["return_p99"], 1e-9, "the waiter had the lock before Unlock returned")
+	require.InDelta(t, -1, f["return_p99"], 1e-9) // the waiter had the lock before Unlock returned
 	require.InDelta(t, 2, f["call_p99_trips"], 1e-9)
 	require.InDelta(t, 3, f["futile"], 0)
 	require.InDelta(t, 1, f["futile_after"], 0)
-	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile", "the waiting process did not count futile attempts")
+	require.NotContains(t, w.figures(wakeReady{Trip: 500}), "futile") // the waiting process did not count futile attempts
 }

@@ -7,16 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSeveralNamesAreDifferent(t *testing.T) {
-	require.Equal(t, []string{"bench:1"}, severalNames("bench:1", 1))
-	require.Equal(t, []string{"bench:1", "bench:1:1", "bench:1:2"}, severalNames("bench:1", 3))
-}
-
 // A child process finds the contender of each cell. With invented figures, a column relates the rows to that of their base.
 func TestTablesRelateCellsToTheirBase(t *testing.T) {
 	for _, sc := range scenes {
 		for _, c := range sc.cells(plan{}) {
-			require.True(t, c.contender.open == nil || len(named(c.contender.name)) == 1, "%s: %s", sc.name, c.Library)
+			require.True(t, c.contender.open == nil || len(named(c.contender.name)) == 1, c.Library)
 		}
 	}
 	for _, c := range []struct {
@@ -33,7 +28,7 @@ func TestTablesRelateCellsToTheirBase(t *testing.T) {
 		results := sampled(plan{}, c.scene)
 		table := rows(c.scene, index(results))
 		for i, want := range c.want {
-			require.Equal(t, want, table[1+i][c.column], "%v", table[1+i])
+			require.Equal(t, want, table[1+i][c.column], table[1+i])
 		}
 		if c.left != "" {
 			require.ErrorContains(t, verdict(results), c.left+": 1 keys left behind")

@@ -72,7 +72,7 @@ func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
 		require.Less(t, time.Since(start), 2*time.Second)
 		f := w.figures(time.Second)
 		require.InDelta(t, len(w.Times), f["rate"], 1e-9)
-		require.Less(t, f["rate"], 2.0*1000+1, "four accounts allow only two transfers at once, and each takes 1 ms")
+		require.Less(t, f["rate"], 2.0*1000+1) // four accounts allow only two transfers at once, and each takes 1 ms
 		require.Greater(t, f["rate"], 200.0)
 		require.Len(t, w.Counts, 8)
 		require.Zero(t, w.Failed)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -88,7 +87,7 @@ func (c *cast) step(what string) {
 		c.end()
 	case "another goroutine waits":
 		m := c.rs.NewMutex("lock", safety.Options{Tries: 100})
-		go func() { _ = m.LockContext(c.ctx) }()
+		go func() { m.LockContext(c.ctx) }()
 		time.Sleep(d)
 	case "Close":
 		if v4, is := c.rs.(rivalLibrary); is {
@@ -113,7 +112,7 @@ func (c *cast) step(what string) {
 	case "Extend", "Extend in vain":
 		until := c.m.Until()
 		result(c.m.ExtendContext(c.ctx))
-		assert.True(c.T, what == "Extend" || c.m.Until().Equal(until), "Until has moved")
+		assert.True(c.T, what == "Extend" || c.m.Until().Equal(until))
 	case "Valid":
 		result(c.m.ValidContext(c.ctx))
 	case "Unlock":
@@ -124,6 +123,8 @@ func (c *cast) step(what string) {
 }
 
 // errNoClose stands for a library that cannot be closed.
+const errorsPage = "../docs/from-redsync-v4-errors.md"
+
 var errNoClose = errors.New("it has no Close")
 
 // claims are what a cell can say of an error.
@@ -216,17 +217,13 @@ func explain(err error) string {
 }
 
 func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
-	page, err := os.ReadFile("../docs/from-redsync-v4-errors.md")
-	require.NoError(t, err)
 	const head = "\n| call, with five nodes | redsync v4 | this library |\n|---|---|---|\n"
-	_, table, found := strings.Cut(string(page), head)
+	_, table, found := strings.Cut(read(t, errorsPage), head)
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n\n")
 	// Each line has the first cell of a row, its play, and how explain begins for each error of this library.
 	plays := map[string][]string{}
-	text, err := os.ReadFile("testdata/errors.txt")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, "testdata/errors.txt")) {
 		cells := strings.Split(strings.TrimSuffix(line, "\n"), " | ")
 		plays[cells[0]] = cells[1:]
 	}
@@ -237,26 +234,25 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 		rows = append(rows, cells[0])
 		t.Run(cells[0], func(t *testing.T) {
 			row := plays[cells[0]]
-			require.Len(t, row, 2, "there is no play of this row")
+			require.Len(t, row, 2)
 			compareCell(t, openRival, row[0], cells[1])
 			var options []redsync.Option
 			if strings.Contains(cells[0], "`WithFair`") { // redsync v4 has no such option
 				options = append(options, redsync.WithFair())
 			}
 			for _, err := range compareCell(t, safety.Ours(options...), row[0], cells[2]) {
-				assert.True(t, strings.HasPrefix(explain(err), row[1]), "explained: %s", explain(err))
+				assert.True(t, strings.HasPrefix(explain(err), row[1]), explain(err))
 			}
 		})
 	}
-	assert.ElementsMatch(t, rows, slices.Collect(maps.Keys(plays)), "rows, and plays")
+	assert.ElementsMatch(t, rows, slices.Collect(maps.Keys(plays)))
 }
 
 // compareCell plays with one library, and compares the errors with a cell such as "`A`, `B` and `C`, sometimes also
 // `D`, not `E`".
 func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
-	t.Helper()
 	c := &cast{T: t, open: open}
-	_ = safety.PlayEmbedded(t, open, safety.Scene{Play: func(e *safety.Env) error {
+	safety.PlayEmbedded(t, open, safety.Scene{Play: func(e *safety.Env) error {
 		c.Env, c.rs = e, e.Process()
 		c.ctx, c.end = context.WithCancel(context.Background())
 		defer c.end()
@@ -276,7 +272,7 @@ func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
 	}
 	for _, err := range c.errs {
 		got := slices.DeleteFunc(claimed(err, c.down), func(claim string) bool { return claim == atTimes })
-		assert.Equal(t, want, got, "%v", err)
+		assert.Equal(t, want, got, err)
 		assert.NotContains(t, got, not)
 	}
 	assert.NotEmpty(t, c.errs)
@@ -284,12 +280,8 @@ func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
 }
 
 func TestErrorsPageHasTheFunctionExplain(t *testing.T) {
-	page, err := os.ReadFile("../docs/from-redsync-v4-errors.md")
-	require.NoError(t, err)
-	source, err := os.ReadFile("errors_page_test.go")
-	require.NoError(t, err)
-	_, function, found := strings.Cut(string(page), "```go\nfunc explain(")
+	_, function, found := strings.Cut(read(t, errorsPage), "```go\nfunc explain(")
 	require.True(t, found)
 	function, _, _ = strings.Cut(function, "```")
-	assert.Contains(t, string(source), "\nfunc explain("+function)
+	assert.Contains(t, read(t, "errors_page_test.go"), "\nfunc explain("+function)
 }

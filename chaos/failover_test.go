@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +42,6 @@ type sentinelProcess struct {
 var bothLibraries = [...]string{"this library", "redsync v4"}
 
 func newSentinelProcess(t *testing.T, sets []realredis.SentinelSet) *sentinelProcess {
-	t.Helper()
 	p := &sentinelProcess{sets: sets}
 	for _, set := range sets {
 		p.clients, p.plain = append(p.clients, set.Client(t)), append(p.plain, set.Client(t))
@@ -84,7 +82,6 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		masters[i] = sets[i].Master
 	}
 	five := newSentinelProcess(t, sets) // it lives through all failovers
-	var later []time.Duration           // than go-redis this library moved
 	for i, f := range realredis.Failovers {
 		trials := []*failoverTrial{
 			{first: newSentinelProcess(t, sets[i:i+1]), masters: masters[i : i+1]},
@@ -93,7 +90,7 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		for _, trial := range trials {
 			trial.hold(t, f.Name)
 		}
-		began := time.Now()
+
 		require.NoError(t, f.Fail(sets[i]))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var plain, rest sync.WaitGroup
@@ -106,7 +103,7 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		sets[i].Master.Thaw()
 		masters[i] = sets[i].Replica
 		for _, trial := range trials {
-			require.NotZero(t, trial.movedPlain, "%s: go-redis has not moved within a minute", f.Name)
+			require.NotZero(t, trial.movedPlain, f.Name)
 			trial.second = newSentinelProcess(t, trial.first.sets)
 			for l := range bothLibraries {
 				rest.Go(func() { trial.judge(ctx, t, l, f.Name) })
@@ -116,26 +113,19 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 		cancel()
 		for _, trial := range trials {
 			what := fmt.Sprintf("%s, one of %d", f.Name, len(trial.masters))
-			later = append(later, trial.movedOurs.Sub(trial.movedPlain).Round(time.Millisecond))
-			t.Logf("%s: go-redis moved %v after the fault, this library %v after go-redis", what,
-				trial.movedPlain.Sub(began).Round(time.Millisecond), later[len(later)-1])
-			for l, name := range bothLibraries {
-				c := trial.counts[l]
-				t.Logf("%s: %s: %d of %d locks had two holders, and %d in the grace before", what, name, c.twice, c.judged, c.early)
+			t.Logf("%s: this library moved %v after go-redis; %+v", what, trial.movedOurs.Sub(trial.movedPlain), trial.counts)
+			for _, c := range trial.counts {
 				assert.GreaterOrEqual(t, c.judged, failoverTries, what)
 			}
 			assert.NotZero(t, trial.movedOurs, what)
 			assert.Zero(t, trial.counts[0].twice, what)
-			assert.False(t, trial.counts[0].astray, "%s: a holder extended its lock where nobody else looks", what)
+			assert.False(t, trial.counts[0].astray, what)
 		}
 	}
-	slices.Sort(later)
-	t.Logf("this library moved after go-redis: median %v, worst %v", later[len(later)/2], later[len(later)-1])
 }
 
 // hold locks a name with each library of the first process, and waits until the replica has these locks.
 func (r *failoverTrial) hold(t *testing.T, fault string) {
-	t.Helper()
 	for l, library := range r.first.libraries {
 		name := r.name("held", fault, l)
 		r.holds[l] = library.NewMutex(name, safety.Options{Expiry: failoverExpiry})
@@ -155,7 +145,6 @@ func (r *failoverTrial) name(what, fault string, l int) string {
 // crowd calls lock while a name is taken on two of five nodes, as a client leaves it that has crashed. So the lock stands on
 // a bare quorum, to which the node that fails over belongs. With one node crowd only calls lock.
 func (r *failoverTrial) crowd(t *testing.T, name string, lock func()) {
-	t.Helper()
 	onMinority := func(args ...any) {
 		for i := range len(r.masters) / 2 {
 			_, err := r.masters[(r.node+1+i)%len(r.masters)].Do(args...)
@@ -169,7 +158,6 @@ func (r *failoverTrial) crowd(t *testing.T, name string, lock func()) {
 
 // judge locks names in the first process and then in the second with library l, and extends what the first holds.
 func (r *failoverTrial) judge(ctx context.Context, t *testing.T, l int, fault string) {
-	t.Helper()
 	c := &r.counts[l]
 	for i := 0; c.judged < failoverTries && ctx.Err() == nil; i++ {
 		name := r.name(fmt.Sprint("job", i), fault, l)
@@ -188,8 +176,8 @@ func (r *failoverTrial) judge(ctx context.Context, t *testing.T, l int, fault st
 			case both:
 				c.early++
 			}
-			_, _ = x.UnlockContext(ctx)
-			_, _ = y.UnlockContext(ctx)
+			x.UnlockContext(ctx)
+			y.UnlockContext(ctx)
 		}
 		pause(ctx, 50*time.Millisecond)
 	}

@@ -15,7 +15,8 @@ import (
 // breaks but what a force breaks.
 func TestRunWithForcesFindsNothing(t *testing.T) {
 	testlength.NotShort(t)
-	seen := map[string]int{released: 0, string(stopped): 0, "told": 0, "watchdog": 0, "healing": 0, "do": 0, "several-long": 0, "reader-long": 0, "permit-long": 0}
+	seen := zeros("told watchdog healing do several-long reader-long permit-long")
+	seen[released], seen[string(stopped)] = 0, 0
 	missing := playUntil(9*time.Second, seen, func(length time.Duration) {
 		r := playProving(t, "forced", length)
 		require.Empty(t, r.Violations)

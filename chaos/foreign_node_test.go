@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,36 +32,23 @@ const (
 // realredis.Missing.
 const envNode = "REDSYNC_TEST_NODE"
 
-const (
-	installTime = 2 * time.Minute
-	nodeReply   = 2 * time.Minute // longer than any operation of node-redlock lasts
-)
+const nodePatience = 2 * time.Minute // longer than any operation of node-redlock lasts
 
-// redlockSettings are the settings of node-redlock. The json names are its own.
-type redlockSettings struct {
-	DriftFactor                 float64 `json:"driftFactor"`
-	RetryCount                  int     `json:"retryCount"`
-	RetryDelay                  int     `json:"retryDelay"`
-	RetryJitter                 int     `json:"retryJitter"`
-	AutomaticExtensionThreshold int     `json:"automaticExtensionThreshold"`
-}
-
-// contestSettings are the defaults, but for the delays: with those the other side would have to wait for node-redlock.
-var contestSettings = redlockSettings{DriftFactor: 0.01, RetryCount: 10, RetryDelay: 10, RetryJitter: 8, AutomaticExtensionThreshold: 500}
+// contestSettings are the defaults of node-redlock, but for the delays: with those the other side would have to wait for it.
+var contestSettings = map[string]float64{"driftFactor": 0.01, "retryCount": 10, "retryDelay": 10, "retryJitter": 8, "automaticExtensionThreshold": 500}
 
 // ioredisOptions make a command fail at once while its node is down. By default ioredis keeps it until the node is back.
 var ioredisOptions = map[string]any{"enableOfflineQueue": false, "maxRetriesPerRequest": 0, "autoResendUnfulfilledCommands": false}
 
 // installRedlock returns a folder in which node-redlock is installed.
 func installRedlock(t *testing.T) (dir string) {
-	t.Helper()
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
 			realredis.Missing(t, envNode, fmt.Errorf("%s is not on PATH: apt-get install nodejs npm", program))
 		}
 	}
 	dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), installTime)
+	ctx, cancel := context.WithTimeout(t.Context(), nodePatience)
 	defer cancel()
 	npm := exec.CommandContext(ctx, "npm", "install", "--prefix", dir, "--no-package-lock", "--no-save", "--no-audit", "--no-fund",
 		"--ignore-scripts", "redlock@"+redlockVersion, "ioredis@"+ioredisVersion)
@@ -73,153 +59,95 @@ func installRedlock(t *testing.T) (dir string) {
 	return filepath.Join(dir, "node_modules")
 }
 
-// A nodeConfig is the argument of testdata/node-redlock.cjs, which says what its parts mean.
-type nodeConfig struct {
-	Nodes    []string        `json:"nodes"`
-	Settings redlockSettings `json:"settings"`
-	Ioredis  map[string]any  `json:"ioredis"`
-}
-
-// A nodeGreeting is what the program says first.
-type nodeGreeting struct {
-	Redlock  string          `json:"redlock"`
-	Ioredis  string          `json:"ioredis"`
-	Node     string          `json:"node"`
-	Settings redlockSettings `json:"settings"`
-}
-
 // A nodeCommand is a line for the program.
 type nodeCommand struct {
-	ID       int64  `json:"id"`
-	Do       string `json:"do"`
-	Name     string `json:"name,omitempty"`
-	Duration int64  `json:"duration,omitempty"`
+	ID       int64
+	Do, Name string
+	Duration int64
 }
 
 // A nodeAnswer is the program's answer to it.
 type nodeAnswer struct {
-	ID       int64   `json:"id"`
-	Error    string  `json:"error"`
-	Attempts int     `json:"attempts"`
-	Value    string  `json:"value"`
-	Left     float64 `json:"left"`
-	Aborted  bool    `json:"aborted"`
+	ID    int64
+	Error string
+	Left  float64
 }
 
 // A nodeProcess is a process with node-redlock.
 type nodeProcess struct {
-	greeting nodeGreeting
-	lastID   atomic.Int64
-
-	mu      sync.Mutex
+	greeting struct {
+		Redlock, Ioredis, Node string
+		Settings               map[string]float64
+	}
+	lastID  atomic.Int64
 	stdin   io.WriteCloser
-	waiting map[int64]chan nodeAnswer // closed when the process has ended
-	ended   bool
+	waiting sync.Map      // the channels of those who wait for an answer, by ID
+	gone    chan struct{} // closed when the process has ended
 }
 
 // startNodeRedlock starts a process, which lives until the end of the test.
-func startNodeRedlock(t *testing.T, modules string, config nodeConfig) *nodeProcess {
-	t.Helper()
-	argument, err := json.Marshal(config)
+func startNodeRedlock(t *testing.T, modules string, servers []*realredis.Server, ioredis map[string]any) *nodeProcess {
+	argument, err := json.Marshal(map[string]any{"nodes": addrsOf(servers), "settings": contestSettings, "ioredis": ioredis})
 	require.NoError(t, err)
-	cmd := exec.Command("node", "testdata/node-redlock.cjs", string(argument))
+	cmd := exec.CommandContext(t.Context(), "node", "testdata/node-redlock.cjs", string(argument))
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
-	cmd.Stderr, cmd.SysProcAttr = os.Stderr, realredis.EndWithParent()
-	p := &nodeProcess{waiting: make(map[int64]chan nodeAnswer)}
-	p.stdin, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	kill := time.AfterFunc(installTime, func() { _ = cmd.Process.Kill() }) // one that does not greet
-	lines := bufio.NewReader(stdout)
-	greeting, err := lines.ReadBytes('\n')
-	kill.Stop()
-	listened := make(chan struct{})
-	go func() {
-		defer close(listened)
-		p.listen(lines)
-	}()
+	in, out := startPiped(t, cmd)
+	p, lines := &nodeProcess{stdin: in, gone: make(chan struct{})}, json.NewDecoder(out)
+	err = lines.Decode(&p.greeting)
+	go p.listen(lines)
 	t.Cleanup(func() {
-		_ = p.stdin.Close()
-		kill := time.AfterFunc(installTime, func() { _ = cmd.Process.Kill() })
-		<-listened
-		_ = cmd.Wait()
-		kill.Stop()
+		<-p.gone
+		cmd.Wait()
 	})
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(greeting, &p.greeting))
 	return p
 }
 
 // listen passes on the answers until the process ends.
-func (p *nodeProcess) listen(lines *bufio.Reader) {
+func (p *nodeProcess) listen(lines *json.Decoder) {
+	defer close(p.gone)
 	for {
-		line, err := lines.ReadBytes('\n')
 		var a nodeAnswer
-		if err == nil {
-			err = json.Unmarshal(line, &a)
-		}
-		p.mu.Lock()
-		if err != nil {
-			p.ended = true
-			for _, answer := range p.waiting {
-				close(answer)
-			}
-			p.mu.Unlock()
+		if lines.Decode(&a) != nil {
 			return
 		}
-		if answer := p.waiting[a.ID]; answer != nil {
-			answer <- a
+		if answer, ok := p.waiting.LoadAndDelete(a.ID); ok {
+			answer.(chan nodeAnswer) <- a
 		}
-		p.mu.Unlock()
 	}
 }
 
 // send sends a command and returns the channel of its answer.
 func (p *nodeProcess) send(c nodeCommand) (chan nodeAnswer, error) {
-	line, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
-		return nil, errNodeEnded
-	}
 	answer := make(chan nodeAnswer, 1)
-	p.waiting[c.ID] = answer
-	_, err = p.stdin.Write(append(line, '\n'))
+	p.waiting.Store(c.ID, answer)
+	line, _ := json.Marshal(c)
+	_, err := p.stdin.Write(append(line, '\n'))
 	return answer, err
 }
 
-var errNodeEnded = errors.New("the process of node-redlock has ended")
-
 // do sends a command and waits for its answer.
-func (p *nodeProcess) do(c nodeCommand) (nodeAnswer, error) {
+func (p *nodeProcess) do(c nodeCommand) (a nodeAnswer, err error) {
 	answers, err := p.send(c)
 	if err != nil {
-		return nodeAnswer{}, err
+		return a, err
 	}
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.waiting, c.ID)
-	}()
-	timer := time.NewTimer(nodeReply)
-	defer timer.Stop()
+	return p.await(answers)
+}
+
+// await waits for an answer.
+func (p *nodeProcess) await(answers <-chan nodeAnswer) (a nodeAnswer, err error) {
 	select {
-	case a, ok := <-answers:
-		switch {
-		case !ok:
-			return a, errNodeEnded
-		case a.Error != "":
-			return a, errors.New(a.Error)
+	case a = <-answers:
+		if a.Error != "" {
+			err = errors.New(a.Error)
 		}
-		return a, nil
-	case <-timer.C:
-		return nodeAnswer{}, fmt.Errorf("node-redlock does not answer to %v", c)
+	case <-p.gone:
+		err = errors.New("the process of node-redlock has ended")
+	case <-time.After(nodePatience):
+		err = errors.New("node-redlock does not answer")
 	}
+	return a, err
 }
 
 // A nodeLock is a lock of node-redlock. Each acquire has a new ID.
@@ -265,23 +193,13 @@ func (l *nodeLock) Until() time.Time {
 	return asked.Add(time.Duration(a.Left * float64(time.Millisecond)))
 }
 
-// addresses returns the addresses of all servers.
-func (c *contest) addresses() (all []string) {
-	for _, s := range c.servers {
-		all = append(all, s.Addr())
-	}
-	return all
-}
-
 // nodeParty starts a process, and requires that it is what we say it is.
-func (c *contest) nodeParty(modules string, settings redlockSettings) foreignParty {
-	c.t.Helper()
-	p := startNodeRedlock(c.t, modules, nodeConfig{c.addresses(), settings, ioredisOptions})
-	require.Equal(c.t, "v"+redlockVersion, p.greeting.Redlock)
-	require.Equal(c.t, ioredisVersion, p.greeting.Ioredis)
-	require.Equal(c.t, settings, p.greeting.Settings)
-	c.t.Logf("node-redlock %s, ioredis %s %v, Node.js %s, %+v",
-		p.greeting.Redlock, p.greeting.Ioredis, ioredisOptions, p.greeting.Node, p.greeting.Settings)
+func (c *contest) nodeParty(modules string) foreignParty {
+	p := startNodeRedlock(c.T, modules, c.servers, ioredisOptions)
+	require.Equal(c, "v"+redlockVersion, p.greeting.Redlock)
+	require.Equal(c, ioredisVersion, p.greeting.Ioredis)
+	require.Equal(c, contestSettings, p.greeting.Settings)
+	c.Logf("%+v, %v", p.greeting, ioredisOptions)
 	return p.newLock
 }
 
@@ -290,7 +208,7 @@ func TestForeignNodeRedlock(t *testing.T) {
 	t.Run("excludes ours and is excluded", func(t *testing.T) {
 		limit, returns := foreignLimit()
 		c := newContest(t, "node-redlock")
-		c.runWithFault(limit, returns, []foreignParty{c.nodeParty(modules, contestSettings), c.nodeParty(modules, contestSettings)})
+		c.runWithFault(limit, returns, []foreignParty{c.nodeParty(modules), c.nodeParty(modules)})
 		c.requireExclusion(limit)
 	})
 	t.Run("returns a lock that has expired", func(t *testing.T) { nodeRedlockReturnsLate(t, modules) })
@@ -298,9 +216,8 @@ func TestForeignNodeRedlock(t *testing.T) {
 
 // nodeRedlockReturnsLate shows why a holder must compare expiration with the clock: docs/wire.md says so.
 func nodeRedlockReturnsLate(t *testing.T, modules string) {
-	t.Helper()
 	servers := realredis.Start(t, 1)
-	p := startNodeRedlock(t, modules, nodeConfig{Nodes: []string{servers[0].Addr()}, Settings: contestSettings})
+	p := startNodeRedlock(t, modules, servers, nil)
 	servers[0].Freeze()
 	defer servers[0].Thaw()
 	const duration = 100
@@ -310,10 +227,9 @@ func nodeRedlockReturnsLate(t *testing.T, modules string) {
 	require.Error(t, err) // there is no such lock, but now the acquire has begun
 	time.Sleep(3 * duration * time.Millisecond)
 	servers[0].Thaw()
-	a, ok := <-answers
-	require.True(t, ok)
-	require.Empty(t, a.Error)
-	a, err = p.do(nodeCommand{ID: 1, Do: "left"})
+	_, err = p.await(answers)
+	require.NoError(t, err)
+	a, err := p.do(nodeCommand{ID: 1, Do: "left"})
 	require.NoError(t, err)
 	assert.Negative(t, a.Left)
 }

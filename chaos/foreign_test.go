@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +20,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file lets this library and another one contend for the same names, while a node is killed: docs/wire.md says what
@@ -66,30 +63,28 @@ func partyOf(lib safety.Library) foreignParty {
 // of Held after Lock has returned, the time of Unlock before the release is sent. So no belief in the history is longer
 // than the real one, however slow a process is.
 type contest struct {
-	t       *testing.T
+	*testing.T
 	servers []*realredis.Server
 	sides   [2]string // their names: ours is the first
 	origin  time.Time
 	log     history.Log
 
-	over     atomic.Bool
-	wins     [2]atomic.Int64
-	refused  [2]atomic.Int64
+	over atomic.Bool
+	wins [2]atomic.Int64
+
 	extended [2]atomic.Int64
 	failed   [2]atomic.Int64 // Extend or Unlock of a lock that its holder had
 }
 
 // newContest starts five servers for a contest of this library and the one called theirs. A server that restarts is empty.
 func newContest(t *testing.T, theirs string) *contest {
-	t.Helper()
 	t.Cleanup(func() { requireNoGoroutines(t) })
-	return &contest{t: t, servers: realredis.Start(t, safety.N), sides: [2]string{"ours", theirs}, origin: time.Now()}
+	return &contest{T: t, servers: realredis.Start(t, safety.N), sides: [2]string{"ours", theirs}, origin: time.Now()}
 }
 
 // requireNoGoroutines requires that all goroutines end. A pool of go-redis that could not dial looks only once a second
 // whether it was closed.
 func requireNoGoroutines(t *testing.T) {
-	t.Helper()
 	err := goleak.Find()
 	for end := time.Now().Add(foreignPatience); err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		err = goleak.Find()
@@ -108,7 +103,7 @@ func (c *contest) clients() (clients []*redis.Client) {
 			Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
-		c.t.Cleanup(func() { _ = client.Close() })
+		c.Cleanup(func() { client.Close() })
 		clients = append(clients, client)
 	}
 	return clients
@@ -117,7 +112,7 @@ func (c *contest) clients() (clients []*redis.Client) {
 // library opens a library with connections of its own, until the end of the test.
 func (c *contest) library(open safety.Open) safety.Library {
 	lib := open(c.clients())
-	c.t.Cleanup(lib.Close)
+	c.Cleanup(lib.Close)
 	return lib
 }
 
@@ -131,7 +126,6 @@ func (c *contest) ours() (parties []foreignParty) {
 
 // run lets the parties contend until during returns.
 func (c *contest) run(theirs []foreignParty, during func()) {
-	c.t.Helper()
 	var contenders sync.WaitGroup
 	for side, parties := range [][]foreignParty{c.ours(), theirs} {
 		for i, newLock := range parties {
@@ -152,7 +146,6 @@ func (c *contest) run(theirs []foreignParty, during func()) {
 // returns meanwhile, it does so after two thirds, and not before all that it has lost would have expired: then no holder
 // counts on it. Otherwise it returns when nobody holds a lock, because Close waits for it.
 func (c *contest) runWithFault(limit int64, returns bool, theirs []foreignParty) {
-	c.t.Helper()
 	victim := c.servers[safety.N-1]
 	c.run(theirs, func() {
 		c.await(limit / 3)
@@ -172,12 +165,11 @@ func (c *contest) runWithFault(limit int64, returns bool, theirs []foreignParty)
 
 // await waits until both sides together have acquired so many locks.
 func (c *contest) await(locks int64) {
-	c.t.Helper()
 	for last, since := c.total(), time.Now(); last < locks; time.Sleep(time.Millisecond) {
 		if now := c.total(); now > last {
 			last, since = now, time.Now()
 		}
-		require.Less(c.t, time.Since(since), foreignPatience, "after %d of %d locks nobody acquires one", last, locks)
+		require.Less(c, time.Since(since), foreignPatience, last) // locks before the last
 	}
 }
 
@@ -220,7 +212,7 @@ func (h foreignHold) hold(m foreignLock) {
 	ctx := context.Background() // a call that ends early would leave its lock behind
 	h.note(history.Event{At: h.now(), Kind: history.Call})
 	if err := m.LockContext(ctx); err != nil {
-		h.refused[h.side].Add(1)
+
 		h.note(history.Event{At: h.now(), Kind: history.Refused, Err: err.Error()})
 		h.work()
 		return
@@ -289,36 +281,17 @@ func (c *contest) violations() []history.Violation {
 
 // requireExclusion requires that the contest was one, and that no name had two holders.
 func (c *contest) requireExclusion(limit int64) {
-	c.t.Helper()
 	found, turns := c.violations(), changes(c.log.Events())
-	c.t.Logf("%d locks in %.1f s, %d turns from one side to the other, %d violations",
-		c.total(), c.now().Seconds(), turns, len(found))
 	for side, name := range c.sides {
 		wins, failed := c.wins[side].Load(), c.failed[side].Load()
-		c.t.Logf("%s: %d locks, %d extended, %d Locks gave up, %d calls of Extend or Unlock failed",
-			name, wins, c.extended[side].Load(), c.refused[side].Load(), failed)
-		assert.GreaterOrEqual(c.t, wins, limit*2/5, "%s acquired too few locks", name)
-		assert.Positive(c.t, c.extended[side].Load(), "%s has extended nothing", name)
-		// A lock on three of five nodes is lost when one of these is killed.
-		assert.LessOrEqual(c.t, failed, max(limit/100, int64(2*len(foreignNames))), "%s lost too many locks", name)
-	}
-	assert.GreaterOrEqual(c.t, int64(turns), limit/10, "the sides hardly met")
-	require.Empty(c.t, found[:min(len(found), 5)])
-}
 
-// requireFound requires that the judge finds two holders of one name, when their release deletes without comparing.
-func (c *contest) requireFound(theirs []foreignParty) {
-	c.t.Helper()
-	var found []history.Violation
-	isExclusion := func(v history.Violation) bool { return v.Rule == history.Exclusion }
-	c.run(theirs, func() {
-		for locks := int64(foreignShort); locks <= foreignFull && !slices.ContainsFunc(found, isExclusion); locks += foreignShort {
-			c.await(locks)
-			found = c.violations()
-		}
-	})
-	c.t.Logf("%d locks, %d violations", c.total(), len(found))
-	require.True(c.t, slices.ContainsFunc(found, isExclusion))
+		assert.GreaterOrEqual(c, wins, limit*2/5, name)
+		assert.Positive(c, c.extended[side].Load(), name)
+		// A lock on three of five nodes is lost when one of these is killed.
+		assert.LessOrEqual(c, failed, max(limit/100, int64(2*len(foreignNames))), name)
+	}
+	assert.GreaterOrEqual(c, int64(turns), limit/10)
+	require.Empty(c, found[:min(len(found), 5)])
 }
 
 // foreignLimit returns how many locks a contest has, and whether the node that is killed returns.
@@ -338,36 +311,4 @@ func TestForeignRedsyncV4ExcludesOursAndIsExcluded(t *testing.T) {
 	}
 	c.runWithFault(limit, returns, theirs)
 	c.requireExclusion(limit)
-}
-
-// A careless lock deletes its keys without comparing their values, also when it could not be acquired.
-type carelessLock struct {
-	safety.Mutex
-
-	name    string
-	clients []*redis.Client
-}
-
-func (l carelessLock) LockContext(ctx context.Context) error {
-	err := l.TryLockContext(ctx)
-	if err != nil {
-		_, _ = l.UnlockContext(ctx)
-	}
-	return err
-}
-
-func (l carelessLock) UnlockContext(ctx context.Context) (ok bool, err error) {
-	for _, client := range l.clients {
-		err = errors.Join(err, client.Del(ctx, l.name).Err())
-	}
-	return err == nil, err
-}
-
-func TestForeignClientThatDeletesWithoutComparingIsFound(t *testing.T) {
-	testlength.NotShort(t)
-	c := newContest(t, "careless")
-	lib, clients := c.library(patientRival), c.clients()
-	c.requireFound([]foreignParty{func(name string, contender int) foreignLock {
-		return carelessLock{partyOf(lib)(name, contender).(safety.Mutex), name, clients}
-	}})
 }

@@ -3,25 +3,20 @@ package main
 import (
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // badly returns the scene bad-node with a plan of its own. The expiry is shorter, so that the run is short, and the
 // node deadline is longer, so that a busy machine can answer in time.
 func badly(t *testing.T, plan ...fault) scene {
-	t.Helper()
-	s, err := findScene("bad-node")
-	require.NoError(t, err)
+	s := sceneOf(t, "bad-node")
 	s.expiry, s.timeoutFactor = shortExpiry, 0.4
 	s.plan = func(uint64, time.Duration) []fault { return plan }
 	return s
@@ -53,29 +48,20 @@ type minorityPlay struct {
 
 // playMinority plays all at once for length, because they mostly wait. It adds what was found to finds, and returns the results.
 func playMinority(t *testing.T, length time.Duration, plays []minorityPlay) []*result {
-	t.Helper()
-	results, errs := make([]*result, len(plays)), make([]error, len(plays))
-	var runs sync.WaitGroup
-	for i, p := range plays {
+	var all []settings
+	for _, p := range plays {
 		s := badly(t, p.plan...)
 		if p.scene != "" {
-			s, errs[i] = findScene(p.scene)
-			require.NoError(t, errs[i])
+			s = sceneOf(t, p.scene)
 		}
-		runs.Go(func() {
-			results[i], errs[i] = run(t.Context(), settings{
-				Scene: s, Seed: 5, Length: length, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
-				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },
-			})
-		})
+		all = append(all, settings{Scene: s, anonymous: p.anonymous, impatient: p.impatient})
 	}
-	runs.Wait()
-	for i, p := range plays {
-		require.NoError(t, errs[i])
-		r := results[i]
+	results := playAtOnce(t, length, len(all), all...)
+	for i, r := range results {
+		p := plays[i]
 		for _, v := range r.Violations {
 			_, expected := p.finds[v.Rule]
-			require.True(t, expected || r.Scene.allowed(v), "%s: %v", r.Scene.name, v)
+			require.True(t, expected || r.Scene.allowed(v), v)
 		}
 		for rule, n := range rulesBroken(r) {
 			if _, expected := p.finds[rule]; expected {
@@ -89,8 +75,6 @@ func playMinority(t *testing.T, length time.Duration, plays []minorityPlay) []*r
 // A node forgets, lies, moves or refuses, or a majority restarts while clients close. Nothing breaks, and the clients
 // are told what is wrong with the node.
 func TestRunWithABadMinorityFindsNothing(t *testing.T) {
-	realredis.Start(t, 0) // skips the test where there is no redis-server
-	t.Cleanup(func() { goleak.VerifyNone(t) })
 	plan := onOneNode(wrongAddress, farRegisters, readOnly, noReplicas, misconf, otherType)
 	plan[5].Nodes = []int{2, 3, 4}
 	told := map[string]int{"READONLY": 0, "NOREPLICAS": 0, "MISCONF": 0}
@@ -123,8 +107,6 @@ func TestRunWithABadMinorityFindsNothing(t *testing.T) {
 // that refuses now and then is told down more than once.
 func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 	testlength.NotShort(t)
-	realredis.Start(t, 0) // skips the test where there is no redis-server
-	t.Cleanup(func() { goleak.VerifyNone(t) })
 	most := []int{0, 1, 2}
 	plan := []fault{
 		{At: 300 * ms, For: 5200 * ms, Kind: flapping, Nodes: []int{4}, Seed: 682}, // most often out of memory

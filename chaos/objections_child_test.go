@@ -105,7 +105,7 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
-		_, _ = lines.ReadString('\n') // do not end yet: the scene may be about to stop this process
+		lines.ReadString('\n') // do not end yet: the scene may be about to stop this process
 		return nil
 	case !g.Held():
 		say(said{What: saidFailed, Text: "it was acquired, and is over"})
@@ -144,8 +144,8 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 // write writes to the data. It uses the token of g if g has one.
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
-	defer func() { _ = data.Close() }()
-	if err := writeData(ctx, data, "the paused one", g.Token()); err != nil {
+	defer data.Close()
+	if err := writeData(ctx, data, "the paused one", g.Token); err != nil {
 		return said{What: saidFailed, Text: err.Error()}
 	}
 	return said{What: saidWrote}
@@ -160,7 +160,7 @@ func writeData(ctx context.Context, data *redis.Client, text string, token uint6
 
 // A child is a process that obeys orders.
 type child struct {
-	t     *testing.T
+	*testing.T
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan said // closed when the process has ended
@@ -168,26 +168,28 @@ type child struct {
 
 // startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
-	s.t.Helper()
-	program, err := os.Executable()
-	require.NoError(s.t, err)
 	o.Library = s.accused.name
 	text, err := json.Marshal(o)
-	require.NoError(s.t, err)
-	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
+	require.NoError(s, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), envChild+"="+string(text))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = realredis.EndWithParent()
-	c := &child{t: s.t, cmd: cmd, lines: make(chan said, 8)}
-	c.stdin, err = cmd.StdinPipe()
-	require.NoError(s.t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(s.t, err)
-	require.NoError(s.t, cmd.Start())
-	go c.listen(stdout)
-	s.t.Cleanup(c.kill)
+	in, out := startPiped(s.T, cmd)
+	c := &child{s.T, cmd, in, make(chan said, 8)}
+	go c.listen(out)
+	s.Cleanup(c.kill)
 	c.next(saidOpen)
 	return c
+}
+
+// startPiped starts a process and returns its stdin and stdout.
+func startPiped(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, io.Reader) {
+	cmd.Stderr, cmd.SysProcAttr = os.Stderr, realredis.EndWithParent()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return in, out
 }
 
 func (c *child) listen(out io.Reader) {
@@ -198,44 +200,40 @@ func (c *child) listen(out io.Reader) {
 			c.lines <- s
 		}
 	}
-	_ = c.cmd.Wait() // how it ended does not matter
+	c.cmd.Wait() // how it ended does not matter
 }
 
 // next returns the next message of the child. It fails the test if What of the message is not among what.
 func (c *child) next(what ...string) said {
-	c.t.Helper()
 	select {
 	case s, ok := <-c.lines:
 		if ok && slices.Contains(what, s.What) {
 			return s
 		}
-		c.t.Fatalf("the child said %+v, want %v", s, what)
+		c.Fatalf("the child said %+v, want %v", s, what)
 	case <-time.After(scenePatience):
-		c.t.Fatalf("the child said nothing in time, want %v", what)
+		c.Fatalf("the child said nothing in time, want %v", what)
 	}
 	return said{}
 }
 
 // goOn lets the child take its next step.
 func (c *child) goOn() {
-	c.t.Helper()
 	_, err := io.WriteString(c.stdin, "\n")
-	require.NoError(c.t, err)
+	require.NoError(c, err)
 }
 
 // stop stops the process, and returns when it has stopped. As after a long garbage
 // collection, data that arrives meanwhile waits for the process, and its timers are
 // overdue when it goes on.
 func (c *child) stop() {
-	c.t.Helper()
-	require.NoError(c.t, realredis.Pause(c.cmd.Process))
+	require.NoError(c, realredis.Pause(c.cmd.Process))
 	_, ok := within(scenePatience, c.stopped)
-	require.True(c.t, ok, "the child did not stop")
+	require.True(c, ok)
 }
 
 func (c *child) cont() {
-	c.t.Helper()
-	require.NoError(c.t, realredis.Resume(c.cmd.Process))
+	require.NoError(c, realredis.Resume(c.cmd.Process))
 }
 
 // stopped reports whether all threads of the process have stopped. One thread may still run
@@ -257,8 +255,8 @@ func (c *child) stopped() bool {
 
 // kill ends the process, stopped or not, and returns when it has ended.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended
-	_ = c.stdin.Close()      // only after Kill, because a child whose input ends would unlock
+	c.cmd.Process.Kill() // it may have ended
+	c.stdin.Close()      // only after Kill, because a child whose input ends would unlock
 	for range c.lines {
 		continue
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	rival "github.com/go-redsync/redsync/v4"
-	rivalredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
@@ -46,25 +44,34 @@ type setting struct {
 	Deadline float64
 }
 
-// A party is one process that uses a library, with connections of its own.
-type party interface {
-	// Lock waits for the lock; TryLock makes one attempt.
-	Lock(ctx context.Context, name string) (grip, error)
-	TryLock(ctx context.Context, name string) (grip, error)
-	Close()
+// A party is one process that uses a library, with connections of its own. Lock waits for the lock; TryLock makes one attempt.
+type party struct {
+	Lock, TryLock attempt
+	Close         func()
 }
 
+type attempt func(ctx context.Context, name string) (grip, error)
+
 // A grip is a lock that was acquired.
-type grip interface {
+type grip struct {
 	// Held reports whether the library, without asking a node, tells its holder that it holds the lock.
-	Held() bool
-	// Lost returns a channel that is closed when the library tells that the lock is lost,
-	// or nil if the library has no such signal.
-	Lost() <-chan struct{}
+	Held func() bool
+	// Lost is closed when the library tells that the lock is lost. It is nil if the library has no such signal.
+	Lost  <-chan struct{}
+	Token uint64 // 0: none
 	// Extend returns errors.ErrUnsupported if the library has no such call.
-	Extend(ctx context.Context) error
-	Unlock(ctx context.Context) error
-	Token() uint64 // 0: none
+	Extend, Unlock func(ctx context.Context) error
+}
+
+// failing returns the call with an error of its own where it returns false and no error.
+func failing(call func(ctx context.Context) (bool, error)) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		ok, err := call(ctx)
+		if !ok && err == nil {
+			return errors.New("false without an error")
+		}
+		return err
+	}
 }
 
 const (
@@ -104,15 +111,8 @@ func dialAll(addrs []string) []*redis.Client {
 
 func closeAll(clients []*redis.Client) {
 	for _, c := range clients {
-		_ = c.Close()
+		c.Close()
 	}
-}
-
-// This library.
-
-type thisParty struct {
-	rs      *redsync.Redsync
-	clients []*redis.Client
 }
 
 func openThis(addrs []string, set setting) (party, error) {
@@ -142,107 +142,41 @@ func openThis(addrs []string, set setting) (party, error) {
 	if set.After != nil {
 		rs = redsync.NewJoint(pools[:len(addrs)], pools[len(addrs):])
 	}
-	return &thisParty{rs: rs.With(options...), clients: clients}, nil
-}
-
-func (p *thisParty) Lock(ctx context.Context, name string) (grip, error) {
-	m := p.rs.NewMutex(name, redsync.WithTries(0))
-	return thisGrip{m}, m.LockContext(ctx)
-}
-
-func (p *thisParty) TryLock(ctx context.Context, name string) (grip, error) {
-	m := p.rs.NewMutex(name)
-	return thisGrip{m}, m.TryLockContext(ctx)
-}
-
-func (p *thisParty) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_ = p.rs.Close(ctx) // a scene may leave nodes dead
-	closeAll(p.clients)
-}
-
-type thisGrip struct{ m *redsync.Mutex }
-
-func (g thisGrip) Held() bool            { return g.m.Remaining() > 0 }
-func (g thisGrip) Lost() <-chan struct{} { return g.m.Lost() }
-func (g thisGrip) Token() uint64         { return g.m.Fence() }
-
-func (g thisGrip) Extend(ctx context.Context) error {
-	_, err := g.m.ExtendContext(ctx)
-	return err
-}
-
-func (g thisGrip) Unlock(ctx context.Context) error {
-	_, err := g.m.UnlockContext(ctx)
-	return err
-}
-
-// Redsync v4. A holder learns from Until whether it still holds the lock.
-
-type v4Party struct {
-	rs      *rival.Redsync
-	clients []*redis.Client
-	set     setting
-}
-
-func openV4(addrs []string, set setting) (party, error) {
-	p := &v4Party{clients: dialAll(addrs), set: set}
-	pools := make([]rivalredis.Pool, len(p.clients))
-	for i, c := range p.clients {
-		pools[i] = goredis.NewPool(c)
+	rs = rs.With(options...)
+	attempts := func(lock func(*redsync.Mutex, context.Context) error, options ...redsync.Option) attempt {
+		return func(ctx context.Context, name string) (grip, error) {
+			m := rs.NewMutex(name, options...)
+			err := lock(m, ctx)
+			return grip{func() bool { return m.Remaining() > 0 }, m.Lost(), m.Fence(), failing(m.ExtendContext), failing(m.UnlockContext)}, err
+		}
 	}
-	p.rs = rival.New(pools...)
-	return p, nil
+	return party{attempts((*redsync.Mutex).LockContext, redsync.WithTries(0)), attempts((*redsync.Mutex).TryLockContext), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		rs.Close(ctx) // a scene may leave nodes dead
+		closeAll(clients)
+	}}, nil
 }
 
-func (p *v4Party) mutex(name string, options ...rival.Option) *rival.Mutex {
-	options = append(options, rival.WithExpiry(p.set.Expiry))
-	if p.set.Heal {
+// A holder with redsync v4 learns from Until whether it still holds the lock.
+func openV4(addrs []string, set setting) (party, error) {
+	clients := dialAll(addrs)
+	rs := openRival(clients).(rivalLibrary).rs
+	options := []rival.Option{rival.WithExpiry(set.Expiry), rival.WithTries(10000)}
+	if set.Heal {
 		options = append(options, rival.WithSetNXOnExtend())
 	}
-	return p.rs.NewMutex(name, options...)
-}
-
-func (p *v4Party) Lock(ctx context.Context, name string) (grip, error) {
-	m := p.mutex(name, rival.WithTries(10000))
-	return v4Grip{m}, m.LockContext(ctx)
-}
-
-func (p *v4Party) TryLock(ctx context.Context, name string) (grip, error) {
-	m := p.mutex(name)
-	return v4Grip{m}, m.TryLockContext(ctx)
-}
-
-func (p *v4Party) Close() { closeAll(p.clients) }
-
-type v4Grip struct{ m *rival.Mutex }
-
-func (g v4Grip) Held() bool          { return time.Now().Before(g.m.Until()) }
-func (v4Grip) Lost() <-chan struct{} { return nil }
-func (v4Grip) Token() uint64         { return 0 }
-
-func (g v4Grip) Extend(ctx context.Context) error {
-	ok, err := g.m.ExtendContext(ctx)
-	return failed(ok, err)
-}
-
-func (g v4Grip) Unlock(ctx context.Context) error {
-	ok, err := g.m.UnlockContext(ctx)
-	return failed(ok, err)
-}
-
-// failed returns err, or an error of its own if ok is false and err is nil.
-func failed(ok bool, err error) error {
-	if !ok && err == nil {
-		return errors.New("false without an error")
+	attempts := func(lock func(*rival.Mutex, context.Context) error) attempt {
+		return func(ctx context.Context, name string) (grip, error) {
+			m := rs.NewMutex(name, options...)
+			err := lock(m, ctx)
+			return grip{func() bool { return time.Now().Before(m.Until()) }, nil, 0, failing(m.ExtendContext), failing(m.UnlockContext)}, err
+		}
 	}
-	return err
+	return party{attempts((*rival.Mutex).LockContext), attempts((*rival.Mutex).TryLockContext), func() { closeAll(clients) }}, nil
 }
 
 // Rueidislock with one key on the first node. It always extends the key until the release.
-
-type keyParty struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string, set setting) (party, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
@@ -254,47 +188,32 @@ func openRueidislock(addrs []string, set setting) (party, error) {
 		TryNextAfter:   time.Second,
 		NoLoopTracking: true, // recommended from Redis 7.0.5 on
 	})
-	return &keyParty{locker}, err
-}
-
-func (p *keyParty) Lock(ctx context.Context, name string) (grip, error) {
-	// In rueidislock a lock ends with the context of the call that acquired it. But ctx must
-	// bound the wait only. So Lock repeats TryLock, whose lock outlives ctx.
-	for {
-		g, err := p.TryLock(ctx, name)
-		if err == nil || ctx.Err() != nil {
-			return g, err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// TryLock bounds the wait for the node by ctx, but not the lock.
-func (p *keyParty) TryLock(ctx context.Context, name string) (grip, error) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, cancel)
-	held, release, err := p.locker.TryWithContext(own, name)
-	stop()
 	if err != nil {
-		cancel()
-		return nil, err
+		return party{}, err
 	}
-	return keyGrip{held, func() { release(); cancel() }}, nil
-}
-
-func (p *keyParty) Close() { p.locker.Close() }
-
-type keyGrip struct {
-	ctx     context.Context //nolint:containedctx // it is what rueidislock calls a lock
-	release func()
-}
-
-func (g keyGrip) Held() bool                 { return g.ctx.Err() == nil }
-func (g keyGrip) Lost() <-chan struct{}      { return g.ctx.Done() }
-func (keyGrip) Token() uint64                { return 0 }
-func (keyGrip) Extend(context.Context) error { return errors.ErrUnsupported }
-
-func (g keyGrip) Unlock(context.Context) error {
-	g.release()
-	return nil
+	// TryLock bounds the wait for the node by ctx, but not the lock, which ends with own.
+	tryLock := func(ctx context.Context, name string) (grip, error) {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, cancel)
+		held, release, err := locker.TryWithContext(own, name)
+		stop()
+		if err != nil {
+			cancel()
+			return grip{}, err
+		}
+		return grip{
+			func() bool { return held.Err() == nil }, held.Done(), 0,
+			func(context.Context) error { return errors.ErrUnsupported },
+			func(context.Context) error { release(); cancel(); return nil },
+		}, nil
+	}
+	return party{func(ctx context.Context, name string) (grip, error) {
+		for { // a Lock of rueidislock would end the lock with ctx
+			g, err := tryLock(ctx, name)
+			if err == nil || ctx.Err() != nil {
+				return g, err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}, tryLock, locker.Close}, nil
 }

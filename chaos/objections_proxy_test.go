@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A detour is a TCP proxy between parties and one server: the network of a scene,
@@ -12,20 +14,26 @@ type detour struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex
-	target string
-	lanes  map[*lane]bool
-	future lane // new connections start with its gates; its other fields are unused
-	cut    bool // connections are refused
-	ended  bool
+	changed sync.Cond // its L guards the rest
+	target  string
+	lanes   []*lane
+	held    [2]bool // the ways of new connections that are held up
+	cut     bool    // connections are refused
+	ended   bool
 }
+
+// The ways of bytes: towards the server, and back.
+const (
+	up = iota
+	down
+)
 
 // A lane is one connection, in both directions.
 type lane struct {
 	client, server net.Conn
-	up, down       gate // towards the server, and back
-	armed          bool // loses is set when the client sends its next bytes
-	loses          bool // the next bytes from the server are lost, and the connection then ends
+	held           [2]bool // the ways that are held up
+	armed          bool    // loses is set when the client sends its next bytes
+	loses          bool    // the next bytes from the server are lost, and the connection then ends
 }
 
 func each(detours []*detour, do func(*detour)) {
@@ -36,12 +44,10 @@ func each(detours []*detour, do func(*detour)) {
 
 // newDetour returns a detour to the server at target, which ends with the test.
 func newDetour(t *testing.T, target string) *detour {
-	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &detour{listener: l, target: target, lanes: make(map[*lane]bool)}
+	require.NoError(t, err)
+	d := &detour{listener: l, target: target}
+	d.changed.L = new(sync.Mutex)
 	d.wg.Go(d.accept)
 	t.Cleanup(d.close)
 	return d
@@ -59,53 +65,27 @@ func (d *detour) accept() {
 	}
 }
 
-// open connects client to the target. It closes client if d is cut or has ended.
 func (d *detour) open(client net.Conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.changed.L.Lock()
+	defer d.changed.L.Unlock()
 	if d.ended || d.cut {
-		_ = client.Close()
+		client.Close()
 		return
 	}
 	server, err := net.Dial("tcp", d.target)
 	if err != nil {
-		_ = client.Close()
+		client.Close()
 		return
 	}
-	l := &lane{client: client, server: server}
-	l.up.inherit(&d.future.up)
-	l.down.inherit(&d.future.down)
-	d.lanes[l] = true
-	d.wg.Go(func() { d.carry(client, server, &l.up, func() bool { d.asks(l); return false }) })
-	d.wg.Go(func() {
-		d.carry(server, client, &l.down, func() bool { return d.loses(l) })
-		d.drop(l)
-	})
+	l := &lane{client: client, server: server, held: d.held}
+	d.lanes = append(d.lanes, l)
+	d.wg.Go(func() { d.carry(l, up, client, server) })
+	d.wg.Go(func() { d.carry(l, down, server, client) })
 }
 
-// asks records that the client of l has sent something. If l is armed, the next reply on l is lost.
-func (d *detour) asks(l *lane) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l.loses = l.loses || l.armed
-}
-
-func (d *detour) loses(l *lane) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return l.loses
-}
-
-func (d *detour) drop(l *lane) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.lanes, l)
-}
-
-// carry moves bytes from one connection to the other through g, and closes both at the end. It
-// ends when a connection ends, or when lose says that the bytes at hand are lost. Bytes that g
-// has held up still arrive if from has ended meanwhile.
-func (d *detour) carry(from, to net.Conn, g *gate, lose func() bool) {
+// carry copies bytes until an end of the connection is closed, or until its bytes are lost. It always reads on, so that a client
+// does not notice that its bytes are held up.
+func (d *detour) carry(l *lane, way int, from, to net.Conn) {
 	chunks := make(chan []byte, 1<<14) // more than any scene sends
 	d.wg.Go(func() {
 		defer close(chunks)
@@ -120,136 +100,87 @@ func (d *detour) carry(from, to net.Conn, g *gate, lose func() bool) {
 		}
 	})
 	for chunk := range chunks {
-		g.pass()
-		if lose() {
+		if d.loses(l, way) {
 			break
 		}
 		if _, err := to.Write(chunk); err != nil {
 			break
 		}
 	}
-	g.pass() // the end of a connection is held up as well
-	_ = from.Close()
-	_ = to.Close()
+	d.loses(l, way) // the end of a connection is held up as well
+	from.Close()
+	to.Close()
 	for range chunks { // until the reader has ended
 		continue
 	}
 }
 
-// each calls f for every open connection.
-func (d *detour) each(f func(*lane)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for l := range d.lanes {
-		f(l)
+// loses waits while the way is held up, and reports whether its next bytes are lost.
+func (d *detour) loses(l *lane, way int) bool {
+	d.changed.L.Lock()
+	defer d.changed.L.Unlock()
+	for l.held[way] {
+		d.changed.Wait()
 	}
+	if way == up {
+		l.loses = l.loses || l.armed
+		return false
+	}
+	return l.loses
 }
 
-// holdRequests holds up what goes to the server on the connections that are open now, like
-// packets that are delayed on their way. Connections that are opened later pass everything.
-func (d *detour) holdRequests() { d.each(func(l *lane) { l.up.shut() }) }
-
-// holdReplies holds up what comes from the server, on all connections.
-func (d *detour) holdReplies() {
-	d.each(func(l *lane) { l.down.shut() })
-	d.future.down.shut()
+// hold holds up ways of the connections that are open now, like packets that are delayed on their way, or lets them go. With all it
+// does that with connections that are opened later, too.
+func (d *detour) hold(held, all bool, ways ...int) {
+	d.changed.L.Lock()
+	defer d.changed.L.Unlock()
+	for _, way := range ways {
+		for _, l := range d.lanes {
+			l.held[way] = held
+		}
+		d.held[way] = held && (all || d.held[way])
+	}
+	d.changed.Broadcast()
 }
+
+func (d *detour) holdRequests() { d.hold(true, false, up) }
+func (d *detour) holdReplies()  { d.hold(true, true, down) }
+func (d *detour) resume()       { d.hold(false, true, up, down) }
 
 // stall holds up both directions on all connections, like a network that is cut without
 // an error for either end.
-func (d *detour) stall() {
-	d.holdRequests()
-	d.future.up.shut()
-	d.holdReplies()
-}
-
-// resume lets everything go on.
-func (d *detour) resume() {
-	d.future.up.open()
-	d.future.down.open()
-	d.each(func(l *lane) {
-		l.up.open()
-		l.down.open()
-	})
-}
+func (d *detour) stall() { d.hold(true, true, up, down) }
 
 // loseReplies makes each open connection end without the reply to its next request.
 // Replies to earlier requests arrive, unless the client sends that next request before
 // they do.
-func (d *detour) loseReplies() { d.each(func(l *lane) { l.armed = true }) }
+func (d *detour) loseReplies() {
+	d.changed.L.Lock()
+	defer d.changed.L.Unlock()
+	for _, l := range d.lanes {
+		l.armed = true
+	}
+}
 
 // refuse ends all connections and refuses new ones.
-func (d *detour) refuse() {
-	d.mu.Lock()
-	d.cut = true
-	d.mu.Unlock()
-	d.disconnect()
-}
+func (d *detour) refuse() { d.disconnect(func() { d.cut = true }) }
 
 // lead ends all connections and leads new ones to another server.
-func (d *detour) lead(target string) {
-	d.mu.Lock()
-	d.target = target
-	d.mu.Unlock()
-	d.disconnect()
-}
+func (d *detour) lead(target string) { d.disconnect(func() { d.target = target }) }
 
-func (d *detour) disconnect() {
-	d.each(func(l *lane) {
-		_ = l.client.Close()
-		_ = l.server.Close()
-	})
+func (d *detour) disconnect(change func()) {
+	d.changed.L.Lock()
+	defer d.changed.L.Unlock()
+	change()
+	for _, l := range d.lanes {
+		l.client.Close()
+		l.server.Close()
+	}
 }
 
 func (d *detour) close() {
-	_ = d.listener.Close()
-	d.mu.Lock()
-	d.ended = true
-	d.mu.Unlock()
+	d.listener.Close()
 	d.resume()
-	d.disconnect()
+	d.disconnect(func() { d.ended = true })
 	d.wg.Wait()
-}
-
-// A gate is open or shut. The zero gate is open.
-type gate struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed when the gate opens; nil while it is open
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed == nil {
-		g.closed = make(chan struct{})
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed != nil {
-		close(g.closed)
-		g.closed = nil
-	}
-}
-
-// inherit shuts g if the gate other is shut.
-func (g *gate) inherit(other *gate) {
-	if other.wait() != nil {
-		g.shut()
-	}
-}
-
-func (g *gate) wait() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
-}
-
-// pass waits until the gate is open.
-func (g *gate) pass() {
-	if opened := g.wait(); opened != nil {
-		<-opened
-	}
 }

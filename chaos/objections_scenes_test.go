@@ -25,9 +25,12 @@ const (
 	paused = 6 * time.Second
 )
 
+// lasts is a lock that outlasts its scene.
+var lasts = setting{Expiry: long}
+
 func pausedHolderAsks(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: paused, Auto: true}})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	a.goOn()
 	a.next(saidLocked)
 	a.stop()
@@ -36,7 +39,7 @@ func pausedHolderAsks(s *stage) finding {
 	woke := a.next(saidWoke)
 	switch {
 	case !second.Held():
-		s.t.Fatal("the second holder has lost the lock")
+		s.Fatal("the second holder has lost the lock")
 	case woke.Held:
 		return found(broken, "told that it holds, for %s", woke.Longer.Round(100*time.Microsecond))
 	}
@@ -44,7 +47,7 @@ func pausedHolderAsks(s *stage) finding {
 }
 
 func pausedHolderWrites(s *stage) finding {
-	data := realredis.Start(s.t, 1)[0]
+	data := realredis.Start(s, 1)[0]
 	set := setting{Expiry: paused, Fencing: true}
 	a := s.startChild(orders{Addrs: s.addrs(), Set: set, Data: data.Addr()})
 	b := s.party(s.addrs(), setting{Expiry: long, Fencing: true})
@@ -52,7 +55,7 @@ func pausedHolderWrites(s *stage) finding {
 	a.next(saidLocked)
 	a.stop()
 	second := s.mustNext(b)
-	require.NoError(s.t, writeData(s.t.Context(), data.Client(), "the next one", second.Token()))
+	require.NoError(s, writeData(s.Context(), data.Client(), "the next one", second.Token))
 	a.cont()
 	a.next(saidWoke)
 	a.goOn()
@@ -61,7 +64,7 @@ func pausedHolderWrites(s *stage) finding {
 	case wrote.What == saidWrote:
 		return found(broken, "the late write went through")
 	case !strings.Contains(wrote.Text, "is stale"):
-		s.t.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
+		s.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
 	}
 	return found(kept, "the late write was refused")
 }
@@ -73,7 +76,7 @@ func pausedHolderWrites(s *stage) finding {
 func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	each(detours, (*detour).holdReplies)
 	a.goOn()
 	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() || len(a.lines) > 0 })
@@ -88,7 +91,7 @@ func pausedDuringLock(s *stage) finding {
 }
 
 func clocksForward(s *stage) finding {
-	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
+	a, b := s.parties(lasts)
 	g := s.lock(a, s.accused.nodes)
 	s.jump(0, s.some(2), time.Hour)
 	s.until("the keys have expired", func() bool { return s.holding() == s.accused.nodes-s.some(2) })
@@ -99,7 +102,7 @@ func clocksForward(s *stage) finding {
 // hour longer.
 func clocksBack(s *stage) finding {
 	a := s.startChild(orders{Addrs: s.addrs(), Set: setting{Expiry: short}})
-	b := s.party(s.addrs(), setting{Expiry: long})
+	b := s.party(s.addrs(), lasts)
 	a.goOn()
 	a.next(saidLocked)
 	within(short/4, func() bool { return s.holding() == s.accused.nodes })
@@ -114,8 +117,7 @@ func clocksBack(s *stage) finding {
 
 func clocksDiffer(s *stage) finding {
 	s.jump(0, s.accused.nodes, time.Minute)
-	set := setting{Expiry: long}
-	a, b := s.parties(set, set)
+	a, b := s.parties(lasts)
 	g, err := s.next(a, scenePatience)
 	if err != nil {
 		return found(broken, "Lock failed")
@@ -148,8 +150,7 @@ func (s *stage) restart(server int) {
 // onAMinority lets two nodes forget the lock, one after the other.
 func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 	return func(s *stage) finding {
-		set := setting{Expiry: long}
-		a, b := s.parties(set, set)
+		a, b := s.parties(lasts)
 		g := s.lock(a, s.accused.nodes)
 		for i := range s.some(2) {
 			forget(s, i)
@@ -160,7 +161,7 @@ func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 
 func bareQuorumRestarts(set setting) func(*stage) finding {
 	return func(s *stage) finding {
-		a, b := s.parties(set, set)
+		a, b := s.parties(set)
 		s.servers[3].Kill()
 		s.servers[4].Kill()
 		g := s.lock(a, 3)
@@ -175,11 +176,11 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 // a has given up or unlocked.
 func lateSet(s *stage) finding {
 	detours, addrs := s.detours()
-	a := s.party(addrs, setting{Expiry: long})
+	a := s.party(addrs, lasts)
 	each(detours[:s.some(3)], (*detour).holdRequests)
 	ctx := s.patience()
 	if g, err := a.TryLock(ctx, sceneLock); err == nil {
-		_ = g.Unlock(ctx)
+		g.Unlock(ctx)
 	}
 	each(detours, (*detour).resume)
 	time.Sleep(persistence / 2) // the late SETs arrive
@@ -188,17 +189,14 @@ func lateSet(s *stage) finding {
 
 func lateRelease(s *stage) finding {
 	detours, addrs := s.detours()
-	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.party(addrs, setting{Expiry: short}), s.party(s.addrs(), lasts)
 	g := s.lock(a, 0)
 	for _, d := range detours {
-		d.holdRequests()
-		// Otherwise rueidislock would open a new connection, and extend the lock
-		// on it.
-		d.future.up.shut()
+		d.hold(true, true, up) // on a new connection rueidislock would extend the lock
 	}
 	ctx := s.patience()
 	var unlocking sync.WaitGroup
-	unlocking.Go(func() { _ = g.Unlock(ctx) })
+	unlocking.Go(func() { g.Unlock(ctx) })
 	second := s.mustNext(b)
 	each(detours, (*detour).resume)
 	unlocking.Wait()
@@ -251,12 +249,12 @@ func frozenMinority(s *stage) finding {
 // the key. A client may ask again, and then has the lock.
 func lostReplies(s *stage) finding {
 	detours, addrs := s.detours()
-	a := s.party(addrs, setting{Expiry: long})
+	a := s.party(addrs, lasts)
 	each(detours[:s.some(3)], (*detour).loseReplies)
 	ctx := s.patience()
 	g, err := a.TryLock(ctx, sceneLock)
 	if err == nil {
-		_ = g.Unlock(ctx)
+		g.Unlock(ctx)
 	}
 	f := s.gone()
 	if err != nil && s.accused.saysTaken(err) {
@@ -266,12 +264,12 @@ func lostReplies(s *stage) finding {
 }
 
 func cancelledLock(s *stage) finding {
-	a := s.party(s.addrs(), setting{Expiry: long})
+	a := s.party(s.addrs(), lasts)
 	for i := range s.some(3) {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	_, err := a.TryLock(ctx, sceneLock)
@@ -279,7 +277,7 @@ func cancelledLock(s *stage) finding {
 	for i := range s.some(3) {
 		s.servers[i].Thaw()
 	}
-	require.Error(s.t, err, "TryLock succeeded without a quorum")
+	require.Error(s, err)
 	f := s.gone()
 	if f.verdict == kept && took > soon {
 		return found(broken, "Lock ended after %s, 0.1 s were given", seconds(took))
@@ -309,7 +307,7 @@ func splitVote(s *stage) finding {
 				}
 				time.Sleep(2 * time.Millisecond)
 				holder.CompareAndSwap(&g, nil)
-				_ = g.Unlock(ctx)
+				g.Unlock(ctx)
 			}
 		})
 	}
@@ -325,18 +323,17 @@ func splitVote(s *stage) finding {
 
 // failover replaces a node by its replica, which does not have the key of the lock.
 func failover(s *stage) finding {
-	replica := realredis.Start(s.t, 1)[0]
+	replica := realredis.Start(s, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
-	realredis.Must(s.t, replica, "replicaof", host, port)
+	realredis.Must(s, replica, "replicaof", host, port)
 	s.until("the replica is in step", func() bool {
 		info, err := replica.Do("info", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
 	})
 	detours, addrs := s.detours()
-	set := setting{Expiry: long}
-	a, b := s.party(addrs, set), s.party(addrs, set)
+	a, b := s.party(addrs, lasts), s.party(addrs, lasts)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
-	realredis.Must(s.t, replica, "replicaof", "no", "one")
+	realredis.Must(s, replica, "replicaof", "no", "one")
 	g := s.lock(a, s.accused.nodes)
 	s.servers[0].Kill()
 	detours[0].lead(replica.Addr())
@@ -354,7 +351,7 @@ func allFlushed(s *stage) finding {
 	}
 	for expiry := short; ; expiry *= 2 {
 		set := setting{Expiry: expiry, Auto: true}
-		a, b := s.parties(set, set)
+		a, b := s.parties(set)
 		start := time.Now()
 		g := s.lockBriefly(a)
 		flush()
@@ -368,24 +365,23 @@ func allFlushed(s *stage) finding {
 
 // fill sets a small maxmemory on server i, and adds keys until the server has evicted the key of the lock.
 func (s *stage) fill(i int) {
-	s.t.Helper()
 	s.do(i, "config", "set", "maxmemory-policy", "allkeys-random")
 	s.do(i, "config", "set", "maxmemory", 4<<20) // bytes; an empty server uses about 1 MB
 	text := strings.Repeat("x", 10_000)
 	for n := 0; s.has(i); n++ {
-		require.Less(s.t, n, 20_000, "the server did not evict the key of the lock")
+		require.Less(s, n, 20_000)
 		s.do(i, "set", fmt.Sprint("filler ", n), text)
 	}
 	s.do(i, "config", "set", "maxmemory", 0)
 }
 
 func extendAfterLoss(s *stage) finding {
-	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, lasts)
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
-	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys are deleted
+	second.Unlock(s.Context()) // an answer may be late, but the keys are deleted
 	s.until("the keys are gone", func() bool { return s.holding() == 0 })
-	err := g.Extend(s.t.Context())
+	err := g.Extend(s.Context())
 	left := s.holding()
 	switch {
 	case err == nil:
@@ -398,7 +394,6 @@ func extendAfterLoss(s *stage) finding {
 
 // taken deletes the keys of the lock, as if the nodes had lost them, and lets b acquire the lock.
 func (s *stage) taken(b party) grip {
-	s.t.Helper()
 	for i := range s.servers {
 		s.do(i, "del", s.accused.key(sceneLock))
 	}
@@ -406,7 +401,7 @@ func (s *stage) taken(b party) grip {
 }
 
 func autoExtensionAfterLoss(s *stage) finding {
-	a, b := s.parties(setting{Expiry: short, Auto: true}, setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short, Auto: true}, lasts)
 	g := s.lockBriefly(a)
 	second := s.taken(b)
 	waited, ok := toldWithin(g, disbelief)
@@ -425,10 +420,10 @@ func autoExtensionAfterLoss(s *stage) finding {
 }
 
 func unlockOfAnothers(s *stage) finding {
-	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
+	a, b := s.parties(lasts)
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
-	_ = g.Unlock(s.t.Context()) // this scene does not judge what Unlock returns
+	g.Unlock(s.Context()) // this scene does not judge what Unlock returns
 	time.Sleep(persistence / 2)
 	return s.unharmed(second)
 }
@@ -441,13 +436,12 @@ func cutOff(s *stage) finding {
 		if !spoilt || plays == 5 {
 			return f
 		}
-		_ = next.Unlock(s.t.Context()) // else its expiry ends the lock
+		next.Unlock(s.Context()) // else its expiry ends the lock
 	}
 }
 
 // cutOffOnce also returns the next holder, and whether the first one was told late while the machine stalled.
 func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
-	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
@@ -472,7 +466,7 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	late := at.Sub(since)
 	switch {
 	case !got:
-		s.t.Fatal("the waiting process did not get the lock")
+		s.Fatal("the waiting process did not get the lock")
 	case !ok:
 		f = found(broken, "never told")
 	case late > tolerance:
@@ -488,10 +482,9 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 // replaceLast starts a server that replaces the last one. It returns the addresses before and after the replacement.
 // The addresses before it lead to the servers through detours.
 func (s *stage) replaceLast() (detours []*detour, before, after []string) {
-	s.t.Helper()
 	detours, before = s.detours()
 	n := len(before)
-	s.servers = append(s.servers, realredis.Start(s.t, 1)...)
+	s.servers = append(s.servers, realredis.Start(s, 1)...)
 	after = s.addrs()
 	return detours, before, append(after[:n-1:n-1], after[n])
 }
@@ -506,9 +499,8 @@ func overtaken(detours []*detour) []*detour {
 // nodesReplaced lets process a, which has the old nodes, and process b, which has the new ones, lock at the same time.
 // Nothing fails, but some messages of b are faster than those of a.
 func nodesReplaced(s *stage) finding {
-	set := setting{Expiry: long}
 	detours, before, after := s.replaceLast()
-	a, b := s.party(before, set), s.party(after, set)
+	a, b := s.party(before, lasts), s.party(after, lasts)
 	held := overtaken(detours)
 	each(held, (*detour).holdRequests)
 	ctx := s.patience()
@@ -522,7 +514,7 @@ func nodesReplaced(s *stage) finding {
 	locking.Wait()
 	switch {
 	case errOfA != nil:
-		s.t.Fatalf("process a could not lock: %v", errOfA)
+		s.Fatalf("process a could not lock: %v", errOfA)
 	case err != nil:
 		return found(kept, "one holder")
 	}
@@ -532,12 +524,11 @@ func nodesReplaced(s *stage) finding {
 // nodesReplacedJointly adds to nodesReplaced a third process j, which has both sets of nodes. Process a never locks
 // beside b. Process j locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
-	set := setting{Expiry: long}
 	detoursOfA, before, after := s.replaceLast()
 	detoursOfJ, both := s.detours()
 	last := len(before) - 1
 	joint := setting{Expiry: long, After: append(both[:last:last], both[last+1])}
-	a, j, b := s.party(before, set), s.party(both[:last+1], joint), s.party(after, set)
+	a, j, b := s.party(before, lasts), s.party(both[:last+1], joint), s.party(after, lasts)
 	steps := []struct {
 		holder, other party
 		slow          []*detour
@@ -554,7 +545,7 @@ func nodesReplacedJointly(s *stage) finding {
 		if f.verdict != kept {
 			return f
 		}
-		require.NoError(s.t, g.Unlock(s.t.Context()))
+		require.NoError(s, g.Unlock(s.Context()))
 		if f := s.gone(); f.verdict != kept {
 			return f
 		}

@@ -35,7 +35,7 @@ const (
 
 // A stage has the servers on which one scene is played with one library.
 type stage struct {
-	t       *testing.T
+	*testing.T
 	accused accused
 	servers []*realredis.Server
 	clocks  []*nodeClock // the clocks of the servers; nil if the scene does not set clocks
@@ -44,8 +44,7 @@ type stage struct {
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
 func newStage(t *testing.T, a accused, clocks bool) *stage {
-	t.Helper()
-	s := &stage{t: t, accused: a}
+	s := &stage{T: t, accused: a}
 	if !clocks {
 		s.servers = realredis.Start(t, a.nodes)
 		s.fresh = time.Now().Add(3 * time.Second).Round(0) // uptimes are in whole seconds
@@ -60,13 +59,12 @@ func newStage(t *testing.T, a accused, clocks bool) *stage {
 
 // startWithClock starts a server whose clock can be set.
 func (s *stage) startWithClock(library string) {
-	s.t.Helper()
-	dir := s.t.TempDir()
+	dir := s.TempDir()
 	clock, err := newNodeClock(library, dir)
-	require.NoError(s.t, err)
+	require.NoError(s, err)
 	server, err := realredis.LaunchWith(dir, clock.env())
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() {
+	require.NoError(s, err)
+	s.Cleanup(func() {
 		server.Kill()
 		clock.tidy(server.Pid())
 	})
@@ -75,9 +73,8 @@ func (s *stage) startWithClock(library string) {
 
 // jump sets the clocks of servers first to last-1 forward or back. The clocks must be right before.
 func (s *stage) jump(first, last int, by time.Duration) {
-	s.t.Helper()
 	for i := first; i < last; i++ {
-		require.NoError(s.t, s.clocks[i].step(by))
+		require.NoError(s, s.clocks[i].step(by))
 		s.until("the clock of a server is set", func() bool {
 			reply := s.do(i, "time").([]any)
 			seconds, _ := strconv.ParseInt(reply[0].(string), 10, 64)
@@ -92,19 +89,19 @@ func (s *stage) some(n int) int { return min(n, s.accused.nodes) }
 
 func (s *stage) quorum() int { return s.accused.nodes/2 + 1 }
 
-func (s *stage) addrs() []string {
-	var addrs []string
-	for _, server := range s.servers {
-		addrs = append(addrs, server.Addr())
+func (s *stage) addrs() []string { return addrsOf(s.servers) }
+
+func addrsOf(servers []*realredis.Server) (addrs []string) {
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
 	}
 	return addrs
 }
 
 // detours puts a detour in front of each server. A party that uses the returned addresses goes through them.
 func (s *stage) detours() (detours []*detour, addrs []string) {
-	s.t.Helper()
 	for _, server := range s.servers {
-		d := newDetour(s.t, server.Addr())
+		d := newDetour(s.T, server.Addr())
 		detours, addrs = append(detours, d), append(addrs, d.addr())
 	}
 	return detours, addrs
@@ -112,28 +109,26 @@ func (s *stage) detours() (detours []*detour, addrs []string) {
 
 // party opens the library and its connections, as one process.
 func (s *stage) party(addrs []string, set setting) party {
-	s.t.Helper()
 	if set.Guard {
 		set.Fresh = s.fresh
 		time.Sleep(time.Until(s.fresh))
 	}
 	p, err := s.accused.open(addrs, set)
-	require.NoError(s.t, err)
-	s.t.Cleanup(p.Close)
-	require.NoError(s.t, warm(s.t.Context(), p))
+	require.NoError(s, err)
+	s.Cleanup(p.Close)
+	require.NoError(s, warm(s.Context(), p))
 	return p
 }
 
 // parties opens the library twice.
-func (s *stage) parties(a, b setting) (party, party) {
-	s.t.Helper()
-	return s.party(s.addrs(), a), s.party(s.addrs(), b)
+func (s *stage) parties(a setting, b ...setting) (party, party) {
+	return s.party(s.addrs(), a), s.party(s.addrs(), append(b, a)[0])
 }
 
 // patience returns the context of calls that a scene needs to go on.
 func (s *stage) patience() context.Context {
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	s.t.Cleanup(cancel)
+	ctx, cancel := context.WithTimeout(s.Context(), scenePatience)
+	s.Cleanup(cancel)
 	return ctx
 }
 
@@ -161,9 +156,8 @@ func warm(ctx context.Context, p party) error {
 
 // lock acquires the lock, and waits until its key is on the given number of nodes or more.
 func (s *stage) lock(p party, nodes int) grip {
-	s.t.Helper()
 	g, err := p.Lock(s.patience(), sceneLock)
-	require.NoError(s.t, err, "the process could not lock")
+	require.NoError(s, err)
 	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
 	return g
 }
@@ -171,7 +165,6 @@ func (s *stage) lock(p party, nodes int) grip {
 // lockBriefly acquires the lock for a short expiry, and waits briefly until all nodes have the key.
 // It does not fail if some lack it, because on a machine that has stalled some keys may have expired.
 func (s *stage) lockBriefly(p party) grip {
-	s.t.Helper()
 	g := s.lock(p, 0)
 	within(short/4, func() bool { return s.holding() == s.accused.nodes })
 	return g
@@ -179,22 +172,20 @@ func (s *stage) lockBriefly(p party) grip {
 
 // next waits for the lock as the next holder, for limit at most.
 func (s *stage) next(p party, limit time.Duration) (grip, error) {
-	ctx, cancel := bounded(s.t.Context(), limit)
+	ctx, cancel := bounded(s.Context(), limit)
 	defer cancel()
 	return p.Lock(ctx, sceneLock)
 }
 
 // mustNext waits for the lock as the next holder. It fails the test if p does not get the lock.
 func (s *stage) mustNext(p party) grip {
-	s.t.Helper()
 	g, err := s.next(p, scenePatience)
-	require.NoError(s.t, err, "the next holder could not lock")
+	require.NoError(s, err)
 	return g
 }
 
 func (s *stage) do(i int, args ...any) any {
-	s.t.Helper()
-	return realredis.Must(s.t, s.servers[i], args...)
+	return realredis.Must(s, s.servers[i], args...)
 }
 
 func (s *stage) has(i int) bool {
@@ -216,9 +207,8 @@ func (s *stage) holding() (count int) {
 var within, bounded = stall.Within, stall.Timeout
 
 func (s *stage) until(what string, condition func() bool) {
-	s.t.Helper()
 	if _, ok := within(scenePatience, condition); !ok {
-		s.t.Fatalf("after %v this was still not so: %s", scenePatience, what)
+		s.Fatalf("after %v this was still not so: %s", scenePatience, what)
 	}
 }
 
@@ -257,7 +247,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds())
 // toldWithin waits until the holder of g is told that g is lost, for limit at most. It returns how long it has waited,
 // and whether the holder was told.
 func toldWithin(g grip, limit time.Duration) (waited time.Duration, ok bool) {
-	ended := g.Lost()
+	ended := g.Lost
 	return within(limit, func() bool {
 		if ended == nil {
 			return !g.Held()
@@ -280,10 +270,9 @@ const (
 
 // contest lets b try to get the lock that a holds.
 func (s *stage) contest(a grip, b party) finding {
-	s.t.Helper()
 	var second grip
 	_, got := within(persistence, func() bool {
-		g, err := b.TryLock(s.t.Context(), sceneLock)
+		g, err := b.TryLock(s.Context(), sceneLock)
 		second = g
 		return err == nil
 	})
@@ -298,7 +287,6 @@ func (s *stage) contest(a grip, b party) finding {
 
 // both watches two holders of the lock: second acquired the lock although a had it.
 func (s *stage) both(a, second grip) finding {
-	s.t.Helper()
 	overlap, ok := toldWithin(a, disbelief)
 	switch {
 	case overlap <= tolerance:
@@ -311,10 +299,10 @@ func (s *stage) both(a, second grip) finding {
 		length = "more than " + seconds(disbelief)
 	}
 	f := found(broken, "two holders for %s", length)
-	if a.Token() != 0 {
+	if a.Token != 0 {
 		f.saw += ", with tokens in order"
-		if second.Token() <= a.Token() {
-			s.t.Errorf("the second holder's token %d is not above the first holder's %d", second.Token(), a.Token())
+		if second.Token <= a.Token {
+			s.Errorf("the second holder's token %d is not above the first holder's %d", second.Token, a.Token)
 		}
 	}
 	return f

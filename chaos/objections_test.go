@@ -69,7 +69,7 @@ func TestObjections(t *testing.T) {
 				start := time.Now()
 				f := objections[key](newStage(t, libraries[i], strings.Contains(key, "clock")))
 				t.Logf("%v (%v)", f, time.Since(start).Round(10*time.Millisecond))
-				assert.True(t, want == f.verdict || want == varies, "the document says %s", want)
+				assert.True(t, want == f.verdict || want == varies, want)
 			})
 		}
 	}
@@ -87,17 +87,16 @@ var (
 
 // readTable returns the verdicts of the table by objection, in the order of libraries.
 func readTable(t *testing.T) map[string][]verdict {
-	t.Helper()
 	table := make(map[string][]verdict)
 	for _, row := range objectionRow.FindAllString(read(t, documents[0]), -1) {
 		m := objection.FindStringSubmatch(row)
 		if m == nil {
 			continue
 		}
-		require.Nil(t, table[m[1]], "two rows for %s", m[1])
+		require.Nil(t, table[m[1]], m[1])
 		for cell := range strings.SplitSeq(m[2], " | ") {
 			v := bold.FindStringSubmatch(cell)
-			require.NotNil(t, v, "no verdict: %s", cell)
+			require.NotNil(t, v, cell)
 			table[m[1]] = append(table[m[1]], verdict(v[1]))
 		}
 		require.Len(t, table[m[1]], len(libraries), row)
@@ -106,7 +105,6 @@ func readTable(t *testing.T) map[string][]verdict {
 }
 
 func read(t *testing.T, path string) string {
-	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
@@ -116,7 +114,7 @@ func read(t *testing.T, path string) string {
 func TestObjectionsDocument(t *testing.T) {
 	table := readTable(t)
 	for key, verdicts := range table {
-		assert.NotNil(t, objections[key], "there is no objection %s", key)
+		assert.NotNil(t, objections[key], key)
 		assert.Subset(t, []verdict{kept, lost, broken, varies, unplayed}, verdicts, key)
 	}
 	assert.Len(t, table, len(objections))
@@ -125,11 +123,11 @@ func TestObjectionsDocument(t *testing.T) {
 		text := read(t, path)
 		for _, row := range objectionRow.FindAllStringSubmatch(text, -1) {
 			note := regexp.MustCompile(`(?m)^`+row[1]+`\. .*(\n   .*)*`).FindAllString(text, -1)
-			require.Len(t, note, 1, "notes of row %s", row[1])
+			require.Len(t, note, 1, row[1])
 			assert.Regexp(t, namedTest, row[0]+note[0])
 		}
 		for _, m := range namedTest.FindAllStringSubmatch(text, -1) {
-			assert.True(t, tests[m[1]], "%s names %s, and there is no such test", path, m[1])
+			assert.True(t, tests[m[1]], m[1])
 			if strings.HasPrefix(m[1], "TestScenes") {
 				assert.True(t, slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == m[2] }), m[2])
 			}
@@ -138,7 +136,6 @@ func TestObjectionsDocument(t *testing.T) {
 }
 
 func testsOfTheRepository(t *testing.T) map[string]bool {
-	t.Helper()
 	tests, function := make(map[string]bool), regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {

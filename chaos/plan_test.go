@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,9 +19,7 @@ func contractPlan(seed uint64) []fault {
 }
 
 func TestNightlyPlaysEachScene(t *testing.T) {
-	nightly, err := os.ReadFile("../.ci/nightly")
-	require.NoError(t, err)
-	played := regexp.MustCompile(`(?m)^scenes=\((.*)\)$`).FindSubmatch(nightly)
+	played := regexp.MustCompile(`(?m)^scenes=\((.*)\)$`).FindStringSubmatch(read(t, "../.ci/nightly"))
 	require.NotNil(t, played)
 	var all []string
 	for _, s := range scenes {
@@ -30,7 +27,7 @@ func TestNightlyPlaysEachScene(t *testing.T) {
 			all = append(all, s.name)
 		}
 	}
-	assert.Equal(t, all, strings.Fields(string(played[1])))
+	assert.Equal(t, all, strings.Fields(played[1]))
 }
 
 func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
@@ -45,37 +42,37 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 					out[g.Nodes[0]] = true
 				}
 			}
-			require.LessOrEqual(t, len(out), 2, "seed %d, at %v: a quorum must be left", seed, f.At)
+			require.LessOrEqual(t, len(out), 2, f)  // a quorum must be left
 			if who := f.where()[0]; f.exclusive() { // for a partition this is the process
-				require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v: one fault at a time", seed, f)
+				require.GreaterOrEqual(t, f.At, until[who], f) // one fault at a time
 				until[who] = f.At + f.For
 			}
 			if f.Kind == hostOff {
-				require.Zero(t, f.At, "a host must be off from the start: %v", f)
-				require.GreaterOrEqual(t, f.For, 29*time.Second, "a host must stay off for half of the run: %v", f)
-				require.LessOrEqual(t, f.For, time.Minute-lull, "each fault must be healed before the end: %v", f)
+				require.Zero(t, f.At, f)                            // a host must be off from the start
+				require.GreaterOrEqual(t, f.For, 29*time.Second, f) // a host must stay off for half of the run
+				require.LessOrEqual(t, f.For, time.Minute-lull, f)  // each fault must be healed before the end
 				continue
 			}
-			require.GreaterOrEqual(t, f.At, last, "faults must be in the order of their start: %v", f)
-			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "each fault must be healed before the end: %v", f)
-			require.LessOrEqual(t, f.For, 8*time.Second, "%v", f)
+			require.GreaterOrEqual(t, f.At, last, f)                // faults must be in the order of their start
+			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, f) // each fault must be healed before the end
+			require.LessOrEqual(t, f.For, 8*time.Second, f)
 			last = f.At
 			switch f.Kind {
 			case clockRate:
-				require.InDelta(t, 1, f.Rate, 0.0099, "the rate must stay within the drift factor: %v", f)
+				require.InDelta(t, 1, f.Rate, 0.0099, f) // the rate must stay within the drift factor
 			case clockBack:
-				require.Negative(t, f.By, "%v", f)
+				require.Negative(t, f.By, f)
 			case restartKept, restartEmpty, restartFlushed:
-				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "the guard excludes the node for longer: %v", f)
+				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, f) // the guard excludes the node for longer
 			case partition, stopped:
-				require.Positive(t, f.Process, "%v", f)
+				require.Positive(t, f.Process, f)
 			case clockForward, flushAll, restartMost:
 				require.Fail(t, "the contract does not cover this fault", "%v", f)
 			}
 		}
 	}
 	for _, r := range recipes(time.Second) {
-		assert.Positive(t, seen[r.kind], "%s", r.kind)
+		assert.Positive(t, seen[r.kind], r.kind)
 	}
 	assert.InDelta(t, planned/hostsOff, seen[hostOff], planned/10)
 }
@@ -98,12 +95,12 @@ func TestPlansOfScenes(t *testing.T) {
 	rest, left := withoutFakeTime(contractPlan(1))
 	assert.Positive(t, left)
 	for _, f := range rest {
-		assert.False(t, f.fakesTime(), "%v", f)
+		assert.False(t, f.fakesTime(), f)
 	}
 	over := time.Duration(0)
 	for _, f := range planBrief(1, time.Minute, 10) {
-		require.Len(t, f.Nodes, 1, "%v", f)
-		require.GreaterOrEqual(t, f.At, over+settling, "%v", f)
+		require.Len(t, f.Nodes, 1, f)
+		require.GreaterOrEqual(t, f.At, over+settling, f)
 		over = f.At + f.For
 	}
 	assert.LessOrEqual(t, over, time.Minute)
@@ -116,22 +113,22 @@ func TestPlanOfABadNodeHasEachFaultAndLeavesAQuorum(t *testing.T) {
 		for _, f := range planBadNode(seed, time.Minute) {
 			seen[f.Kind]++
 			if f.Kind == otherType {
-				require.Len(t, f.Nodes, quorum, "%v", f)
+				require.Len(t, f.Nodes, quorum, f)
 			} else {
-				require.Len(t, f.Nodes, 1, "%v", f)
+				require.Len(t, f.Nodes, 1, f)
 			}
 			if f.Kind == crash {
-				require.NotContains(t, bad, f.Nodes[0], "%v", f)
-				require.Less(t, f.At, over, "a client must crash while a node is bad: %v", f)
+				require.NotContains(t, bad, f.Nodes[0], f)
+				require.Less(t, f.At, over, f) // a client must crash while a node is bad
 				continue
 			}
-			require.GreaterOrEqual(t, f.At, over, "%v", f)
-			require.Greater(t, f.For, mostRest, "a lock must have time to rest: %v", f)
+			require.GreaterOrEqual(t, f.At, over, f)
+			require.Greater(t, f.For, mostRest, f) // a lock must have time to rest
 			over, bad = f.At+f.For, f.Nodes
-			require.LessOrEqual(t, over, time.Minute-lull, "each fault must be healed before the end: %v", f)
+			require.LessOrEqual(t, over, time.Minute-lull, f) // each fault must be healed before the end
 		}
 	}
 	for _, k := range append([]kind{crash}, badNode...) {
-		assert.Greater(t, seen[k], planned/2, "%s", k)
+		assert.Greater(t, seen[k], planned/2, k)
 	}
 }

@@ -20,16 +20,15 @@ import (
 // An end is one end of a connection through a link.
 type end struct {
 	net.Conn
-	t *testing.T
+	*testing.T
 }
 
 // wired returns both ends of a connection through a link. dial opens another connection, within 50 ms.
 func wired(t *testing.T) (l *link, client, node end, again func() error) {
-	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
+	t.Cleanup(func() { listener.Close() })
 	l, err = newLink(listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(l.close)
@@ -38,51 +37,47 @@ func wired(t *testing.T) (l *link, client, node end, again func() error) {
 	n, err := listener.Accept()
 	require.NoError(t, err)
 	for _, conn := range []net.Conn{c, n} {
-		t.Cleanup(func() { _ = conn.Close() })
+		t.Cleanup(func() { conn.Close() })
 	}
 	return l, end{c, t}, end{n, t}, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
 		defer cancel()
 		c, err := dial(ctx, "tcp", l.addr())
 		if err == nil {
-			_ = c.Close()
+			c.Close()
 		}
 		return err
 	}
 }
 
 func (e end) send(text string) {
-	e.t.Helper()
 	_, err := io.WriteString(e, text)
-	require.NoError(e.t, err)
+	require.NoError(e, err)
 }
 
 // gets requires that e receives text next. It waits for long, because the machine may be busy.
 func (e end) gets(text string) {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(10*time.Second)))
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(e, got)
-	require.NoError(e.t, err)
-	assert.Equal(e.t, text, string(got))
+	require.NoError(e, err)
+	assert.Equal(e, text, string(got))
 }
 
 // getsNothing requires that e receives nothing for a moment.
 func (e end) getsNothing() {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(50*ms)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(50*ms)))
 	_, err := e.Read(make([]byte, 1))
-	require.ErrorIs(e.t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(e, err, os.ErrDeadlineExceeded)
 }
 
 // hasEnded requires that e receives nothing more and ends.
 func (e end) hasEnded() {
-	e.t.Helper()
-	require.NoError(e.t, e.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(e, e.SetReadDeadline(time.Now().Add(10*time.Second)))
 	n, err := e.Read(make([]byte, 1))
-	assert.Zero(e.t, n)
-	require.Error(e.t, err)
-	require.NotErrorIs(e.t, err, os.ErrDeadlineExceeded)
+	assert.Zero(e, n)
+	require.Error(e, err)
+	require.NotErrorIs(e, err, os.ErrDeadlineExceeded)
 }
 
 func TestLink(t *testing.T) {
@@ -92,7 +87,7 @@ func TestLink(t *testing.T) {
 			node.gets("request")
 			node.send("reply")
 			client.gets("reply")
-			_ = client.Close()
+			client.Close()
 			node.hasEnded()
 		},
 		"is cut in one direction, twice": func(l *link, client, node end, _ func() error) {
@@ -113,7 +108,7 @@ func TestLink(t *testing.T) {
 			node.send("lost")
 			client.getsNothing()
 			heal()
-			_, _ = io.WriteString(node, "late") // must not arrive in place of the lost reply
+			io.WriteString(node, "late") // must not arrive in place of the lost reply
 			client.hasEnded()
 		},
 		"breaks both ends": func(l *link, client, node end, _ func() error) {
@@ -130,7 +125,7 @@ func TestLink(t *testing.T) {
 			node.getsNothing()
 			l.reset()
 			client.getsNothing()
-			_ = client.Close()
+			client.Close()
 			node.getsNothing()
 			assert.NoError(t, again())
 		},
@@ -174,7 +169,7 @@ func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
 		client.send("fast")
 		node.gets("slow fast")
 		assert.Equal(t, time.Second, time.Since(start))
-		_ = client.Close()
+		client.Close()
 		node.hasEnded()
 		l.done.Wait()
 	})

@@ -92,7 +92,7 @@ func TestRedsyncV4InScenes(t *testing.T) {
 		names = append(names, s.Name)
 		t.Run(s.Name, func(t *testing.T) {
 			err := safety.PlayEmbedded(t, openRival, s)
-			assert.Equal(t, slices.Contains(redsyncEmbedded, s.Name), err != nil, "%v", err)
+			assert.Equal(t, slices.Contains(redsyncEmbedded, s.Name), err != nil, err)
 		})
 	}
 	assert.Subset(t, names, redsyncEmbedded)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -19,25 +18,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// play runs a scene for a short time.
-func play(t *testing.T, name string, length time.Duration, fakes int) *result {
-	t.Helper()
-	return playWith(t, name, length, settings{fakes: fakes})
-}
-
-// playWith plays a scene for a short time, with the additional clients and the pauses that extra sets for tests.
-func playWith(t *testing.T, name string, length time.Duration, extra settings) *result {
-	t.Helper()
-	realredis.Start(t, 0) // skips the test where there is no redis-server
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+func sceneOf(t *testing.T, name string) scene {
 	s, err := findScene(name)
 	require.NoError(t, err)
-	fakeTime, _ := findFakeTime() // without libfaketime, run leaves out the faults that need it
-	r, err := run(t.Context(), settings{
-		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
-		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
-		blunt: extra.blunt, say: t.Logf,
-	})
+	return s
+}
+
+func playWith(t *testing.T, name string, length time.Duration, s settings) *result {
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	s.Scene = sceneOf(t, name)
+	s.FakeTime, _ = findFakeTime() // without libfaketime, run leaves out the faults that need it
+	s.Seed, s.Length, s.processes, s.say = 5, length, processCount, t.Logf
+	r, err := run(t.Context(), s)
 	require.NoError(t, err)
 	return r
 }
@@ -64,10 +57,9 @@ func proving(r *result, again func() *result) (*result, error) {
 
 // playProving plays a scene for a time, and longer until a run proves something.
 func playProving(t *testing.T, name string, length time.Duration) *result {
-	t.Helper()
 	again := func() *result {
 		defer func() { length *= 2 }()
-		return play(t, name, length, 0)
+		return playWith(t, name, length, settings{})
 	}
 	r, err := proving(again(), again)
 	require.NoError(t, err)
@@ -103,14 +95,23 @@ func playUntil(length time.Duration, counts map[string]int, one func(length time
 	return missing
 }
 
+// zeros returns a count of each word.
+func zeros(words string) map[string]int {
+	counts := map[string]int{}
+	for word := range strings.FieldsSeq(words) {
+		counts[word] = 0
+	}
+	return counts
+}
+
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
-	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0, "held": 0, "free": 0, "owners": 0}
+	acquired := zeros("plain try several reader permit candidate nesting tick redsync-v4 probe held free owners")
 	noted := []history.Kind{history.Key, history.Extended}
 	for _, k := range noted {
 		acquired[string(k)] = 0
 	}
 	missing := playUntil(2*time.Second, acquired, func(length time.Duration) {
-		r := play(t, "calm", length, 0)
+		r := playWith(t, "calm", length, settings{})
 		require.Empty(t, r.Violations)
 		for h := range acquired {
 			acquired[h] += tallyOf(r.clientCounts(), h) + r.looks()[h]
@@ -133,10 +134,10 @@ func tallyOf(list []tallied, what string) int {
 
 func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 	testlength.NotShort(t) // the gate plays this scene for longer, as a program
-	r := play(t, "contract", 4*time.Second, 0)
+	r := playWith(t, "contract", 4*time.Second, settings{})
 	assert.Empty(t, r.Violations)
 	assert.NotEmpty(t, r.Plan)
-	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each fault must begin and end")
+	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan)) // each fault must begin and end
 }
 
 // Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names but
@@ -144,22 +145,23 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 // believe that it is exclusive. Others use a semaphore whose permits each node counts for itself. The judge must find
 // all of them.
 func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
-	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0}
+	found := zeros("fake partial fake-reader stubborn counting")
+	found[history.TokenOrder] = 0
 	missing := playUntil(3*time.Second, found, func(length time.Duration) {
 		r := playWith(t, "calm", length, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8})
 		require.ErrorContains(t, r.verdict(), history.Exclusion)
 		found[history.TokenOrder] += rulesBroken(r)[history.TokenOrder]
 		for _, v := range r.Violations {
 			if v.Rule == history.TooMany {
-				assert.Equal(t, counted.name, v.Name, "%v", v)
+				assert.Equal(t, counted.name, v.Name, v)
 				found["counting"]++
 			}
 			if v.Rule != history.Exclusion {
 				continue
 			}
 			culprits := culpritsOf(v, found)
-			assert.NotEmpty(t, culprits, "%v", v)
-			assert.Less(t, strings.Count(v.What, " reading ["), 2, "two readers may share a name: %v", v)
+			assert.NotEmpty(t, culprits, v)
+			assert.Less(t, strings.Count(v.What, " reading ["), 2, v) // two readers may share a name
 			if len(culprits) == 1 {
 				found[culprits[0]]++
 			}
@@ -180,10 +182,7 @@ func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) 
 
 // made returns the result of a run of one second in which three locks were acquired.
 func made(t *testing.T, name string, violations ...history.Violation) *result {
-	t.Helper()
-	s, err := findScene(name)
-	require.NoError(t, err)
-	r := &result{settings: settings{Scene: s, Seed: 9, Length: time.Second}, To: 3 * time.Second, Violations: violations}
+	r := &result{settings: settings{Scene: sceneOf(t, name), Seed: 9, Length: time.Second}, To: 3 * time.Second, Violations: violations}
 	r.Plan = []fault{{Kind: freeze, At: 500 * ms, For: 100 * ms, Nodes: []int{2}}}
 	what := r.Plan[0].String()
 	r.Events = []history.Event{
@@ -256,8 +255,8 @@ func TestSummaryTellsWhatHappened(t *testing.T) {
 	} {
 		assert.Contains(t, out.String(), want)
 	}
-	assert.NotContains(t, out.String(), "has slow", "the summary must leave out the events of another lock")
-	assert.NotContains(t, out.String(), "#2", "the summary must leave out events long after the violation")
+	assert.NotContains(t, out.String(), "has slow") // the summary must leave out the events of another lock
+	assert.NotContains(t, out.String(), "#2")       // the summary must leave out events long after the violation
 }
 
 func TestPageShowsHoldsAndFaults(t *testing.T) {
@@ -271,15 +270,9 @@ func TestPageShowsHoldsAndFaults(t *testing.T) {
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, text, "ZgotmplZ", "html/template writes this in place of a value that it considers unsafe")
+	assert.NotContains(t, text, "ZgotmplZ") // html/template writes this in place of a value that it considers unsafe
 	svg := text[strings.Index(text, "<svg"):strings.Index(text, "</svg>")] + "</svg>"
-	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		_, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-	}
+	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
 }
 
 func TestCommandRefuses(t *testing.T) {

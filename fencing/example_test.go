@@ -14,40 +14,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
-
-// fiveNodes stand for five Redis servers.
-func fiveNodes() (rs *redsync.Redsync, stop func()) {
-	nodes := embedded.Start(5)
-	var pools []pool.Pool
-	var clients []*redis.Client
-	for _, n := range nodes {
-		c := n.Client()
-		clients = append(clients, c)
-		pools = append(pools, pool.New(c))
-	}
-	rs = redsync.New(pools...)
-	return rs, func() {
-		if err := rs.Close(context.Background()); err != nil {
-			log.Print(err)
-		}
-		for _, c := range clients {
-			c.Close()
-		}
-		nodes.Close()
-	}
-}
 
 // The lock of a paused holder expires without the holder's knowledge. The guard then refuses the holder's write.
 func Example() {
-	rs, stop := fiveNodes()
-	defer stop()
+	nodes := redsynctest.New(5) // in production: redsync.Open
+	defer nodes.Close()
+	rs := nodes.Redsync()
 	var guard fencing.Guard // in the process that has the data
 	var data string
 	save := func(text string) func() error {

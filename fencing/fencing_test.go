@@ -3,17 +3,12 @@ package fencing_test
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -31,15 +26,10 @@ func TestMain(m *testing.M) {
 var pairs = []struct{ older, newer uint64 }{
 	{1, 2},
 	{9, 10},
-	{99, 100},
-	{2, 10},
-	{1<<53 - 1, 1 << 53},
 	{1 << 53, 1<<53 + 1},
 	{1_763_000_000_000_000, 1_763_000_000_000_001},
-	{math.MaxInt64 - 1, math.MaxInt64},
 	{math.MaxInt64, math.MaxInt64 + 1},
 	{9_999_999_999_999_999_999, 10_000_000_000_000_000_000},
-	{10_000_000_000_000_000_000, math.MaxUint64},
 	{math.MaxUint64 - 1, math.MaxUint64},
 	{1, math.MaxUint64},
 }
@@ -55,17 +45,7 @@ func TestAdmit(t *testing.T) {
 	require.ErrorIs(t, fencing.Admit(0, 7), fencing.ErrNoToken)
 }
 
-func TestStaleErrorNamesBothTokens(t *testing.T) {
-	err := fmt.Errorf("save: %w", &fencing.StaleError{Token: 41, Newest: 42})
-	require.EqualError(t, err, "save: fencing: token 41 is stale: the resource has seen 42")
-	require.ErrorIs(t, err, fencing.ErrStale)
-	assert.NotErrorIs(t, err, fencing.ErrNoToken)
-}
-
 func requireStale(t require.TestingT, err error, token, newest uint64) {
-	if h, ok := t.(interface{ Helper() }); ok {
-		h.Helper()
-	}
 	require.ErrorIs(t, err, fencing.ErrStale)
 	var stale *fencing.StaleError
 	require.ErrorAs(t, err, &stale)
@@ -146,69 +126,8 @@ func TestNilContextIsBackground(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Delete(nil, "key", 3, 0))
 	})
-	db := openDB(t, &table{rows: map[string]string{}})
-	guard := fencing.NewSQLite(db)
+	guard := fencing.NewSQLite(openDB(t, &table{rows: map[string]string{}}))
 	require.NoError(t, guard.Create(nil))
 	require.NoError(t, guard.Do(nil, "name", 1, func(tx *sql.Tx) error { return guard.Check(nil, tx, "name", 2) }))
 	require.NoError(t, guard.Read(nil, "name", 3, nothing))
-}
-
-// A history is what many writers and readers of one resource did at the same time. Each writer
-// writes its token.
-type history struct {
-	mu     sync.Mutex
-	writes []uint64
-	reads  []readCall
-	errs   []error
-}
-
-// A readCall is a read with token. It found the data of the writer with the token found, 0 if it found no data.
-type readCall struct{ token, found uint64 }
-
-// manyCalls makes calls in many goroutines. Their tokens are so close together that older and newer
-// tokens often come at the same time.
-func manyCalls(h *history, calls int, write func(token uint64) error, read func(token uint64) (uint64, error)) {
-	var all sync.WaitGroup
-	var clock atomic.Uint64 // tokens are near it
-	for range 8 {
-		all.Go(func() {
-			for range calls {
-				token := math.MaxInt64 + clock.Add(1) - rand.Uint64N(20)
-				if rand.IntN(4) == 0 {
-					h.note(write(token), func() { h.writes = append(h.writes, token) })
-					continue
-				}
-				found, err := read(token)
-				h.note(err, func() { h.reads = append(h.reads, readCall{token, found}) })
-			}
-		})
-	}
-	all.Wait()
-}
-
-func (h *history) note(err error, admitted func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case err == nil:
-		admitted()
-	case !errors.Is(err, fencing.ErrStale):
-		h.errs = append(h.errs, err)
-	}
-}
-
-// check asserts that the writes took effect in the order of their tokens. A read must never have found a
-// write with a newer token than its own. No write may have a token between the token that the read found
-// and the read's own.
-func (h *history) check(t *testing.T) {
-	t.Helper()
-	require.Empty(t, h.errs)
-	require.NotEmpty(t, h.writes)
-	require.NotEmpty(t, h.reads)
-	for _, r := range h.reads {
-		require.LessOrEqual(t, r.found, r.token)
-		for _, w := range h.writes {
-			require.False(t, r.found < w && w < r.token, "%d found %d and not %d", r.token, r.found, w)
-		}
-	}
 }

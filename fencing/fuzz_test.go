@@ -71,7 +71,6 @@ var canonical = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 // refused changes nothing, and a write that is not refused is made. No write is admitted after a
 // write or a read with a greater token. No read is admitted after a write with a greater token.
 func checkGuard(t *testing.T, r resource, known *model, calls []call) {
-	t.Helper()
 	var admitted model
 	for _, c := range calls {
 		before := r.data()
@@ -113,7 +112,6 @@ var seeds = strings.Split("00000000000000000006r00000000000000000003|00000000000
 	"99999999999999999999999999999999999999999999999999|0x7|~|null|００７", "|")
 
 func addGuards(f *testing.F) {
-	f.Helper()
 	for _, text := range seeds {
 		f.Add(text, []byte("\x02\x61\x62\x61\x12\x11\x13\x02\x53\x00"), uint64(8))
 		f.Add(text, []byte("\x12\x11\x10\x03"), uint64(1))
@@ -127,7 +125,7 @@ func FuzzRedis(f *testing.F) {
 	nodes := embedded.Start(1)
 	client := nodes[0].Client()
 	f.Cleanup(func() {
-		_ = client.Close()
+		client.Close()
 		nodes.Close()
 	})
 	addGuards(f)
@@ -337,18 +335,4 @@ func (r *row) Next(into []driver.Value) error {
 	}
 	into[0], r.read = r.column, true
 	return nil
-}
-
-// The Redis guard does not accept a token as Text writes it, because Redis keeps tokens without
-// leading zeros. A write that was not made must return an error.
-func TestRedisTextInPlaceOfAToken(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, client.HSet(ctx, "key", "fence", fencing.Text(7)).Err())
-		for _, token := range []uint64{7, 8} {
-			require.ErrorContains(t, r.Set(ctx, "key", "value", token, 0), `"00000000000000000007" in place of a token`)
-		}
-		require.ErrorIs(t, r.Set(ctx, "key", "value", 6, 0), fencing.ErrStale)
-		require.False(t, client.HExists(ctx, "key", "value").Val())
-	})
 }

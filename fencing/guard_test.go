@@ -1,8 +1,11 @@
 package fencing_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,9 +17,9 @@ import (
 
 func TestGuardPanicLeavesItUsable(t *testing.T) {
 	var g fencing.Guard
-	require.Panics(t, func() { _ = g.Do(2, func() error { panic("write") }) })
+	require.Panics(t, func() { g.Do(2, func() error { panic("write") }) })
 	requireStale(t, g.Check(1), 1, 2)
-	require.Panics(t, func() { _ = g.Read(4, func() error { panic("read") }) })
+	require.Panics(t, func() { g.Read(4, func() error { panic("read") }) })
 	requireStale(t, g.Check(3), 3, 4)
 	require.NoError(t, g.Check(5))
 }
@@ -89,26 +92,54 @@ func TestGuardReadsRunAtTheSameTime(t *testing.T) {
 	assert.EqualValues(t, 8, g.Newest())
 }
 
-// TestGuardManyReadersAndWriters writes data in two places, one after the other. No read may see half a write.
+// A read finds what the newest write before its token has written, and no half of a write.
 func TestGuardManyReadersAndWriters(t *testing.T) {
 	var g fencing.Guard
 	var here, there uint64
-	var h history
-	manyCalls(&h, 300, func(token uint64) error {
-		return g.Do(token, func() error {
-			here = token
-			runtime.Gosched()
-			there = token
-			return nil
+	var mu sync.Mutex
+	var writes []uint64
+	var reads [][2]uint64   // a reader's token, and the token that it found
+	var clock atomic.Uint64 // tokens are near it
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 300 {
+				token, found := math.MaxInt64+clock.Add(1)-rand.Uint64N(20), uint64(0)
+				isWrite, do, call := rand.IntN(4) == 0, g.Read, func() error {
+					found = here
+					runtime.Gosched()
+					assert.Equal(t, found, there)
+					return nil
+				}
+				if isWrite {
+					do, call = g.Do, func() error {
+						here = token
+						runtime.Gosched()
+						there = token
+						return nil
+					}
+				}
+				if err := do(token, call); err != nil {
+					assert.ErrorIs(t, err, fencing.ErrStale)
+					continue
+				}
+				mu.Lock()
+				if isWrite {
+					writes = append(writes, token)
+				} else {
+					reads = append(reads, [2]uint64{token, found})
+				}
+				mu.Unlock()
+			}
 		})
-	}, func(token uint64) (found uint64, err error) {
-		err = g.Read(token, func() error {
-			found = here
-			runtime.Gosched()
-			assert.Equal(t, found, there)
-			return nil
-		})
-		return found, err
-	})
-	h.check(t)
+	}
+	all.Wait()
+	require.NotEmpty(t, writes)
+	require.NotEmpty(t, reads)
+	for _, r := range reads {
+		require.LessOrEqual(t, r[1], r[0])
+		for _, w := range writes {
+			require.False(t, r[1] < w && w < r[0], w)
+		}
+	}
 }

@@ -31,7 +31,6 @@ func nothing(*sql.Tx) error { return nil }
 
 // openDB opens a database, which the end of the test closes.
 func openDB(t *testing.T, c driver.Connector) *sql.DB {
-	t.Helper()
 	db := sql.OpenDB(c)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
@@ -46,8 +45,7 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 		"SELECT": `fencing: read the token of "orders:17": `,
 		"COMMIT": "fencing: commit: ",
 	} {
-		db := openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at})
-		guard, called := fencing.NewSQLite(db), false
+		guard, called := fencing.NewSQLite(openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at})), false
 		call := func(*sql.Tx) error { called = true; return nil }
 		err := guard.Do(t.Context(), "orders:17", 7, call)
 		require.ErrorIs(t, err, errUnwell)
@@ -74,8 +72,7 @@ func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
 // The function of Read should change nothing. If it does, Read rolls the change back.
 func TestSQLReadCommitsNothing(t *testing.T) {
 	tokens := &table{rows: map[string]string{}}
-	db := openDB(t, tokens)
-	require.NoError(t, fencing.NewSQLite(db).Read(t.Context(), "orders:17", 7, func(tx *sql.Tx) error {
+	require.NoError(t, fencing.NewSQLite(openDB(t, tokens)).Read(t.Context(), "orders:17", 7, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), "WRITE", "by a reader")
 		return err
 	}))
@@ -98,15 +95,14 @@ func TestSQLTransactionOfARead(t *testing.T) {
 		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, nothing))
 		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, tokens.begun)
 		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, nothing))
-		require.Zero(t, tokens.begun, "a Do leaves the level to the database, and writes")
+		require.Zero(t, tokens.begun) // a Do leaves the level to the database, and writes
 	}
 }
 
 // While another process creates the table, PostgreSQL fails. Then the table exists.
 func TestSQLCreateTwice(t *testing.T) {
 	for _, fails := range []int{1, 2} {
-		db := openDB(t, &table{fails: fails})
-		err := fencing.NewPostgreSQL(db).Create(t.Context())
+		err := fencing.NewPostgreSQL(openDB(t, &table{fails: fails})).Create(t.Context())
 		if fails == 1 {
 			require.NoError(t, err)
 		} else {
@@ -119,8 +115,7 @@ func TestSQLCreateTwice(t *testing.T) {
 // MySQL may cut a long name off. No statement with such a name is sent.
 func TestSQLMySQLNameTooLong(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{}}
-	db := openDB(t, tokens)
-	guard := fencing.NewMySQL(db)
+	guard := fencing.NewMySQL(openDB(t, tokens))
 	long := strings.Repeat("x", 256)
 	const says = "fencing: a name of 256 bytes: the table keeps 255"
 	require.EqualError(t, guard.Do(ctx, long, 2, nothing), says)
@@ -134,8 +129,7 @@ func TestSQLMySQLNameTooLong(t *testing.T) {
 // column. Reads fail until Create has widened it.
 func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
-	db := openDB(t, tokens)
-	guard := fencing.NewMySQL(db)
+	guard := fencing.NewMySQL(openDB(t, tokens))
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
 	require.ErrorIs(t, guard.Read(ctx, "orders:17", 9, nothing), errTooLong)
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
@@ -149,13 +143,12 @@ func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
 
 	tokens.at = "ALTER"
-	require.NoError(t, guard.Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
+	require.NoError(t, guard.Create(ctx)) // a column that is wide enough needs no ALTER, nor the privilege for it
 }
 
 func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 	for _, at := range []string{"SELECT", "ALTER"} {
-		db := openDB(t, &table{width: 20, at: at})
-		err := fencing.NewMySQL(db).Create(t.Context())
+		err := fencing.NewMySQL(openDB(t, &table{width: 20, at: at})).Create(t.Context())
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
 	}
@@ -170,8 +163,7 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 		"00000000000000000007r0000000000000000000x", "00000000000000000007r000000000000000000003", strings.Repeat("9", 41),
 	} {
 		tokens := &table{rows: map[string]string{"orders:17": text}}
-		db := openDB(t, tokens)
-		guard, never := fencing.NewSQLite(db), func(*sql.Tx) error { t.Error("called"); return nil }
+		guard, never := fencing.NewSQLite(openDB(t, tokens)), func(*sql.Tx) error { t.Error("called"); return nil }
 		fails := []error{guard.Do(t.Context(), "orders:17", 7, never)}
 		if text != "6" && text != "7" { // Read compares numbers
 			fails = append(fails, guard.Read(t.Context(), "orders:17", 7, never))
@@ -188,8 +180,7 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 // because the token of the reader is not in the table.
 func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
-	db := openDB(t, tokens)
-	guard := fencing.NewMySQL(db)
+	guard := fencing.NewMySQL(openDB(t, tokens))
 	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
 	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
 	require.NoError(t, guard.Do(ctx, "orders:17", 9, nothing))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,13 +51,9 @@ func (*census) RecordStreamLag(context.Context, time.Duration, redis.ConnInfo, s
 // The pool makes some clients only to read their options. It must close them: an open one would
 // stay in the metrics of go-redis.
 func TestClientsMadeForTheirOptionsAreClosed(t *testing.T) {
-	cluster := cast{}.client(nil)
+	cluster := cast{}.client()
 	defer func() { _ = cluster.Close() }()
-	known := redis.NewClient(&redis.Options{
-		Addr:                     firstOfCast,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	defer func() { _ = known.Close() }()
+	known := unused(t, &redis.Options{Addr: firstOfCast, MaintNotificationsConfig: noNotifications})
 	p := newRoutedPool(config{}, cluster)
 	for name, ask := range map[string]func(){
 		"the default dialer":               func() { dialerOfClient() },

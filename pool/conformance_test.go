@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,18 +27,20 @@ type kind struct {
 // other is not a *redis.Client, although it behaves like one.
 type other struct{ redis.UniversalClient }
 
+func plain(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }
+
 // The first kinds differ most.
 var kinds = []kind{
-	{"client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, nil},
+	{"client", plain, nil},
 	{"cluster", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addr}}}}, nil
+				return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addr}}}}, nil
 			},
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
 	}, nil},
-	{"via client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, []pool.Option{pool.ViaClient()}},
+	{"via client", plain, []pool.Option{pool.ViaClient()}},
 	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{
@@ -69,27 +72,26 @@ func TestPoolConformsEmbedded(t *testing.T) {
 }
 
 func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env) {
-	link := pooltest.NewLink(n.Dial)
-	options := *n.Client().Options()
-	options.Dialer = link.Dial
-	options.MaxRetries = 10
+	client, env := envOf(n.Client().Options(), n.Dial, k)
+	env.Do = func(args ...any) (any, error) {
+		c := n.Client()
+		defer func() { _ = c.Close() }()
+		return c.Do(context.Background(), args...).Result()
+	}
+	env.Freeze, env.Thaw, env.Kill, env.Restart = n.Freeze, n.Thaw, n.Kill, func() { n.Restart(true) }
+	env.Answer = func(command, text string) { n.On(command, 1, embedded.Fault{Err: text}) }
+	env.Connections = n.CurrentConnectionCount
+	return client, env
+}
+
+// envOf returns a client of kind k, and an Env with its pools.
+func envOf(of *redis.Options, dial func(context.Context, string, string) (net.Conn, error), k kind) (redis.UniversalClient, pooltest.Env) {
+	link, options := pooltest.NewLink(dial), *of
+	options.Dialer, options.MaxRetries = link.Dial, 10
 	client := k.client(&options)
 	return client, pooltest.Env{
-		Pool: func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
-		Do: func(args ...any) (any, error) {
-			c := n.Client()
-			defer func() { _ = c.Close() }()
-			return c.Do(context.Background(), args...).Result()
-		},
-		Freeze:    n.Freeze,
-		Thaw:      n.Thaw,
-		Kill:      n.Kill,
-		Restart:   func() { n.Restart(true) },
+		Pool:      func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
 		LoseReply: link.LoseReply,
-		Answer: func(command, text string) {
-			n.On(command, 1, embedded.Fault{Err: text})
-		},
-		Connections: n.CurrentConnectionCount,
 	}
 }
 
@@ -113,26 +115,15 @@ func TestPoolConformsRealServer(t *testing.T) {
 }
 
 func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, pooltest.Env) {
-	link := pooltest.NewLink(nil)
-	options := *s.Client().Options()
-	options.Dialer = link.Dial
-	options.MaxRetries = 10
-	client := k.client(&options)
-	return client, pooltest.Env{
-		Pool:      func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
-		Do:        s.Do,
-		Freeze:    s.Freeze,
-		Thaw:      s.Thaw,
-		Kill:      s.Kill,
-		Restart:   s.Restart,
-		LoseReply: link.LoseReply,
-		Connections: func() int {
-			list, err := s.Do("client", "list")
-			if err != nil {
-				return -1
-			}
-			return strings.Count(list.(string), "\n") - 1 // without the connection of Do
-		},
-		Slack: 4 * time.Second,
+	client, env := envOf(s.Client().Options(), nil, k)
+	env.Do, env.Freeze, env.Thaw, env.Kill, env.Restart = s.Do, s.Freeze, s.Thaw, s.Kill, s.Restart
+	env.Connections = func() int {
+		list, err := s.Do("client", "list")
+		if err != nil {
+			return -1
+		}
+		return strings.Count(list.(string), "\n") - 1 // without the connection of Do
 	}
+	env.Slack = 4 * time.Second
+	return client, env
 }

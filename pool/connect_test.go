@@ -16,7 +16,7 @@ import (
 var changedOptions = []string{
 	"ContextTimeoutEnabled", "MaxRetries", "DialerRetries", "Protocol", "ReadTimeout", "WriteTimeout",
 	"PoolSize", "PipelinePoolSize", "MinIdleConns", "MaxIdleConns",
-	"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "Limiter", "AutoPipelineOptions",
+	"MaxActiveConns", "MaxConcurrentDials", "PoolTimeout", "ReadBufferSize", "WriteBufferSize", "Limiter", "AutoPipelineOptions",
 	"MaintNotificationsConfig", "ClientSideCacheConfig", "ClientSideCache", "PushNotificationProcessor",
 }
 

@@ -2,13 +2,8 @@ package pool
 
 // For the tests of package pool_test.
 var (
-	Ask    = ask
-	Answer = answer
+	Ask             = ask
+	Answer          = answer
+	Unused          = unused
+	NoNotifications = noNotifications
 )
-
-// ClientsMet returns how many clients MetBefore knows.
-func ClientsMet() int {
-	met.Lock()
-	defer met.Unlock()
-	return len(met.clients)
-}

@@ -34,7 +34,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.Equal(t, pool.NotSent, pool.Ask(t, stranger, "set", "k", "v").Fate, "the pool checks the greeting")
 				client, p := of("")
 				e, _ := listenTo(t, p, "channel")
-				e.Hears(t, "subscribed")
+				e.Hears("subscribed")
 				hearsFrom(t, set.Master, e, "channel", "x")
 				lockOnce(t, p, "lock")
 				before := pool.Answer(t, p, "ping")
@@ -47,7 +47,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.NoError(t, f.Fail(set))
 				owed := make(replies, 1)
 				require.NoError(t, p.Send(pool.Request{Args: []any{"get", "k"}, To: owed}))
-				first := e.Hears(t, "unsubscribed")
+				first := e.Hears("unsubscribed")
 				eventually(t, "the stream leaves the old master", func() bool {
 					r := pool.Ask(t, p, "set", "k", "v")
 					return r.Err == nil && r.Server.RunID != before.Server.RunID
@@ -66,7 +66,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.Equal(t, runID(t, set.Replica), pool.Answer(t, p, "ping").Server.RunID)
 				require.Equal(t, set.Replica.Addr(), p.String())
 				require.Equal(t, "v", realredis.Must(t, set.Replica, "get", "k"))
-				again(t, e)
+				e.Again()
 				hearsFrom(t, set.Replica, e, "channel", "y")
 			})
 		}
@@ -81,8 +81,7 @@ func (r replies) Receive(_ int, reply pool.Reply) { r <- reply }
 // runID returns the run_id of the server, asked without any pool.
 func runID(t *testing.T, s *realredis.Server) string {
 	t.Helper()
-	info, err := s.Do("info", "server")
-	require.NoError(t, err)
+	info := realredis.Must(t, s, "info", "server")
 	_, rest, found := strings.Cut(info.(string), "run_id:")
 	require.True(t, found, info)
 	id, _, _ := strings.Cut(rest, "\r\n")

@@ -18,10 +18,11 @@ import (
 
 // This file shows in virtual time when a connection leaves a node because the client of a Sentinel has moved.
 
-// A sentinelScene is a client of a Sentinel that leads to the first of two nodes.
+// A sentinelScene has a client of a Sentinel that leads to the first of two nodes.
 type sentinelScene struct {
-	*redis.Client
-	nodes    embedded.Nodes
+	*scene
+	next     *embedded.Node
+	user     *redis.Client
 	dial     atomic.Pointer[func(context.Context, string, string) (net.Conn, error)]
 	closeOne func() // the client closes a connection of its pool, without a command
 }
@@ -35,86 +36,86 @@ func (s *sentinelScene) leads(node *embedded.Node, address oddAddr) {
 	s.dial.Store(&dial)
 }
 
-// sentinelClient runs f with a client that has one idle connection, and one that closeOne closes.
-func sentinelClient(t *testing.T, f func(t *testing.T, s *sentinelScene)) {
+// sentinelClient plays a scene with a client that has one idle connection, and one that closeOne closes.
+func sentinelClient(t *testing.T, play func(s *sentinelScene)) {
 	t.Helper()
 	virtual(t, func(t *testing.T) {
-		s := &sentinelScene{nodes: embedded.Start(2)}
-		t.Cleanup(s.nodes.Close)
-		s.leads(s.nodes[0], "10.0.0.1:1")
-		s.Client = clientOf(t, s.nodes[0], func(o *redis.Options) {
+		nodes := embedded.Start(2)
+		t.Cleanup(nodes.Close)
+		s := &sentinelScene{scene: &scene{T: t, Node: nodes[0]}, next: nodes[1]}
+		s.leads(s.Node, "10.0.0.1:1")
+		s.user = s.client(func(o *redis.Options) {
 			o.Addr, o.PoolSize = "FailoverClient", 2
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				return (*s.dial.Load())(ctx, network, addr)
 			}
 		})
-		held := s.EphemeralConn()
-		require.NoError(t, held.Ping(t.Context()).Err())
-		require.NoError(t, s.Ping(t.Context()).Err())
-		s.closeOne = func() { require.NoError(t, held.Close()) }
-		f(t, s)
+		held := s.user.EphemeralConn()
+		require.NoError(s, held.Ping(s.Context()).Err())
+		require.NoError(s, s.user.Ping(s.Context()).Err())
+		s.closeOne = func() { require.NoError(s, held.Close()) }
+		play(s)
 	})
 }
 
 func TestFollow(t *testing.T) {
 	for name, c := range map[string]struct {
 		address oddAddr // where the client's dial leads then
-		node    int
-		denied  bool // the nodes deny INFO
+		denied  int     // how often the nodes deny INFO
 		moves   bool
 	}{
-		"another node":                         {"10.0.0.2:1", 1, false, true},
-		"another node without a name":          {"10.0.0.2:1", 1, true, true},
-		"another node, through the same proxy": {"10.0.0.1:1", 1, false, true},
-		"the same node":                        {"10.0.0.1:1", 0, false, false},
-		"the same node without a name":         {"10.0.0.1:1", 0, true, false},
-		"the same node has a second address":   {"10.0.0.2:1", 0, false, false},
+		"another node":                         {"10.0.0.2:1", 0, true},
+		"another node without a name":          {"10.0.0.2:1", 100, true},
+		"another node, through the same proxy": {"10.0.0.1:1", 0, true},
+		"the same node":                        {"10.0.0.1:1", 0, false},
+		"the same node without a name":         {"10.0.0.1:1", 100, false},
+		"the same node has a second address":   {"10.0.0.2:1", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sentinelClient(t, func(t *testing.T, s *sentinelScene) {
-				if c.denied {
-					s.nodes[0].On("info", 100, embedded.Fault{Err: "NOPERM"})
-					s.nodes[1].On("info", 100, embedded.Fault{Err: "NOPERM"})
-				}
-				p, e := New(s.Client), NewEar()
-				sub := listenTo(t, p, e)
-				e.Hears(t, "subscribed")
-				first := answer(t, p, "set", "k", "of the first").Conn
+			sentinelClient(t, func(s *sentinelScene) {
+				s.refuses("info", c.denied, "NOPERM")
+				s.next.On("info", c.denied, embedded.Fault{Err: "NOPERM"})
+				p, e := New(s.user), NewEar(s)
+				sub := listenTo(s, p, e)
+				e.Hears("subscribed")
+				first := answer(s, p, "set", "k", "of the first").Conn
 				time.Sleep(time.Minute / 4)
-				require.Equal(t, first, answer(t, p, "ping").Conn, "the client has closed nothing")
+				require.Equal(s, first, answer(s, p, "ping").Conn, "the client has closed nothing")
 
-				owed := make(replies, 1)
-				s.nodes[0].On("get", 1, embedded.Fault{Delay: time.Second})
-				require.NoError(t, p.Send(Request{Args: []any{"get", "k"}, To: owed}))
+				s.On("get", 1, embedded.Fault{Delay: time.Second})
+				owed := sent(s, p, "get", "k")
 				synctest.Wait()
-				s.leads(s.nodes[c.node], c.address)
+				to := s.Node
+				if c.moves {
+					to = s.next
+				}
+				s.leads(to, c.address)
 				began := time.Now()
 				s.closeOne()
 				if !c.moves {
-					require.Equal(t, "of the first", owed.wait(t).Value)
-					require.Equal(t, first, answer(t, p, "ping").Conn)
-					require.NoError(t, s.nodes[0].Set("k", "x"))
+					require.Equal(s, "of the first", owed.wait(s).Value)
+					require.Equal(s, first, answer(s, p, "ping").Conn)
+					require.NoError(s, s.Set("k", "x"))
 				} else {
-					next := ask(t, p, "set", "k", "of the next")
-					require.NoError(t, next.Err)
-					require.Zero(t, time.Since(began), "nothing is written to the first node any more")
-					require.Greater(t, next.Conn, first)
-					left := owed.wait(t)
-					require.Equal(t, Unknown, left.Fate)
-					require.EqualError(t, left.Err, "pool: connection lost: the client has moved to another node")
-					require.ErrorIs(t, e.Hears(t, "unsubscribed").Err, errMoved)
-					e.Hears(t, "subscribed")
-					require.Zero(t, time.Since(began))
-					text, err := s.nodes[1].Get("k")
-					require.NoError(t, err)
-					require.Equal(t, "of the next", text)
+					next := answer(s, p, "set", "k", "of the next")
+					require.Zero(s, time.Since(began), "nothing is written to the first node any more")
+					require.Greater(s, next.Conn, first)
+					left := owed.wait(s)
+					require.Equal(s, Unknown, left.Fate)
+					require.EqualError(s, left.Err, "pool: connection lost: the client has moved to another node")
+					require.ErrorIs(s, e.Hears("unsubscribed").Err, errMoved)
+					e.Hears("subscribed")
+					require.Zero(s, time.Since(began))
+					text, err := s.next.Get("k")
+					require.NoError(s, err)
+					require.Equal(s, "of the next", text)
 				}
-				s.nodes[c.node].Publish("channel", "x")
-				e.Hears(t, "message x")
+				to.Publish("channel", "x")
+				e.Hears("message x")
 				sub.Close()
 				p.CloseIdle()
 				synctest.Wait()
-				require.Empty(t, followers.of)
+				require.Empty(s, followers.of)
 			})
 		})
 	}
@@ -124,12 +125,11 @@ func TestFollow(t *testing.T) {
 // While the Sentinel cannot be reached, it tries again, also if a Dialer of the user's ends its goroutine.
 func TestFollowWhatIsOwed(t *testing.T) {
 	for i, unreachable := range []time.Duration{0, 3 * time.Second, 3 * time.Second} {
-		sentinelClient(t, func(t *testing.T, s *sentinelScene) {
-			p := New(s.Client)
-			answer(t, p, "ping")
-			s.nodes[0].Freeze()
-			owed := make(replies, 1)
-			require.NoError(t, p.Send(Request{Args: []any{"get", "k"}, To: owed}))
+		sentinelClient(t, func(s *sentinelScene) {
+			p := New(s.user)
+			answer(s, p, "ping")
+			s.Freeze()
+			owed := sent(s, p, "get", "k")
 			synctest.Wait()
 			fails := func(context.Context, string, string) (net.Conn, error) {
 				if i == 2 {
@@ -140,53 +140,52 @@ func TestFollowWhatIsOwed(t *testing.T) {
 			s.dial.Store(&fails)
 			began := time.Now()
 			if unreachable == 0 {
-				s.leads(s.nodes[1], "10.0.0.2:1")
+				s.leads(s.next, "10.0.0.2:1")
 			}
 			s.closeOne()
 			time.Sleep(unreachable)
-			s.leads(s.nodes[1], "10.0.0.2:1")
-			require.ErrorIs(t, owed.wait(t).Err, errMoved)
-			require.LessOrEqual(t, time.Since(began), unreachable+followPause+min(unreachable, maxPause))
-			s.nodes[0].Thaw()
+			s.leads(s.next, "10.0.0.2:1")
+			require.ErrorIs(s, owed.wait(s).Err, errMoved)
+			require.LessOrEqual(s, time.Since(began), unreachable+followPause+min(unreachable, maxPause))
+			s.Thaw()
 		})
 	}
 }
 
 // A client that has no connection gets one, and a dial that hangs is begun anew where the client leads now.
 func TestFollowFromNothing(t *testing.T) {
-	sentinelClient(t, func(t *testing.T, s *sentinelScene) {
+	sentinelClient(t, func(s *sentinelScene) {
 		s.closeOne()
-		fresh := s.EphemeralConn() // takes the last one
-		require.NoError(t, fresh.Ping(t.Context()).Err())
-		require.NoError(t, fresh.Close())
-		require.Zero(t, s.PoolStats().TotalConns)
-		p := New(s.Client)
-		answer(t, p, "ping")
+		fresh := s.user.EphemeralConn() // takes the last one
+		require.NoError(s, fresh.Ping(s.Context()).Err())
+		require.NoError(s, fresh.Close())
+		require.Zero(s, s.user.PoolStats().TotalConns)
+		p := New(s.user)
+		answer(s, p, "ping")
 		time.Sleep(time.Second)
-		require.EqualValues(t, 1, s.PoolStats().IdleConns)
+		require.EqualValues(s, 1, s.user.PoolStats().IdleConns)
 		p.CloseIdle()
 		synctest.Wait()
 
-		s.nodes[0].TurnOff()
-		in := make(replies, 1)
-		require.NoError(t, p.Send(Request{Args: []any{"set", "k", "v"}, To: in}))
+		s.TurnOff()
+		in := sent(s, p, "set", "k", "v")
 		time.Sleep(slowDial)
-		s.leads(s.nodes[1], "10.0.0.2:1")
-		last := s.EphemeralConn()
-		_ = last.Ping(t.Context()) // may take the idle connection, which hangs
+		s.leads(s.next, "10.0.0.2:1")
+		last := s.user.EphemeralConn()
+		_ = last.Ping(s.Context()) // may take the idle connection, which hangs
 		_ = last.Close()
-		require.NoError(t, (<-in).Err)
-		require.True(t, s.nodes[1].Exists("k"))
+		require.NoError(s, (<-in).Err)
+		require.True(s, s.next.Exists("k"))
 	})
 }
 
 // A plain client gets no follower, and no connection of its own.
 func TestFollowNotAPlainClient(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		answer(t, New(client), "ping")
-		require.Empty(t, followers.of)
-		require.Zero(t, client.PoolStats().TotalConns)
-		require.Equal(t, 1, opened(node))
+	bubble(t, func(s *scene) {
+		client := s.client()
+		answer(s, New(client), "ping")
+		require.Empty(s, followers.of)
+		require.Zero(s, client.PoolStats().TotalConns)
+		require.Equal(s, 1, s.opened())
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -222,7 +221,7 @@ func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), t
 // "end".
 func publishing(text []byte, size int) peer {
 	return func(n int, k *talk) {
-		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
+		for cmd := range k.all {
 			switch {
 			case cmd[0] == "subscribe" && n == 1:
 				_, _ = io.CopyBuffer(struct{ io.Writer }{k}, &chunks{text, size}, make([]byte, size))
@@ -231,7 +230,7 @@ func publishing(text []byte, size int) peer {
 			case cmd[0] == "subscribe":
 				k.say("%s*3\r\n%s%s%s", usual(cmd), bulk("message"), bulk("channel"), bulk("end"))
 			default:
-				k.say("%s", usual(cmd))
+				k.reply(cmd)
 			}
 		}
 	}
@@ -289,14 +288,16 @@ func FuzzSubscription(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		want, all := heardOf(text)
 		virtual(t, func(t *testing.T) {
-			heard := &hearing{}
-			p := publishing(text, int(size)+1).pool(nil)
-			s, err := p.(Subscriber).Subscribe("channel", heard)
-			require.NoError(t, err)
+			e, p := NewEar(t), publishing(text, int(size)+1).pool()
+			s := listenTo(t, p, e)
 			time.Sleep(20 * time.Second)
 			s.Close()
 			require.NoError(t, p.Close())
-			letters, calls := heard.all()
+			letters, calls := "", []string{}
+			for len(e.calls) > 0 {
+				call := (<-e.calls).What
+				letters, calls = letters+strings.ToUpper(call[:1]), append(calls, call)
+			}
 			require.Regexp(t, grammar, letters)
 			require.Equal(t, want, calls[:min(len(want), len(calls))])
 			if strings.HasSuffix(letters, "R") {
@@ -310,28 +311,3 @@ func FuzzSubscription(f *testing.F) {
 		})
 	})
 }
-
-// hearing is a Listener that records its calls.
-type hearing struct {
-	mu      sync.Mutex
-	letters string
-	calls   []string
-}
-
-func (h *hearing) note(letter, call string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.letters += letter
-	h.calls = append(h.calls, call)
-}
-
-func (h *hearing) all() (letters string, calls []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.letters, h.calls
-}
-
-func (h *hearing) Subscribed()            { h.note("S", "subscribed") }
-func (h *hearing) Message(payload string) { h.note("M", "message "+payload) }
-func (h *hearing) Unsubscribed(error)     { h.note("U", "unsubscribed") }
-func (h *hearing) Refused(error)          { h.note("R", "refused") }

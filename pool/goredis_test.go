@@ -3,8 +3,9 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,106 +27,192 @@ type replies chan Reply
 
 func (r replies) Receive(_ int, reply Reply) { r <- reply }
 
-// ask sends one request and waits for the reply.
-func ask(t *testing.T, p Pool, args ...any) Reply {
-	t.Helper()
-	in := make(replies, 1)
-	require.NoError(t, p.Send(Request{Args: args, To: in}))
-	return in.wait(t)
+// request is what the tests send most often.
+func request(to Receiver, args ...any) Request { return Request{Args: args, To: to} }
+
+func send(tb testing.TB, p Pool, to Receiver, args ...any) {
+	tb.Helper()
+	require.NoError(tb, p.Send(request(to, args...)))
 }
 
-func (r replies) wait(t *testing.T) Reply {
-	t.Helper()
+// sent sends one request, whose reply can be awaited.
+func sent(tb testing.TB, p Pool, args ...any) replies {
+	tb.Helper()
+	in := make(replies, 1)
+	send(tb, p, in, args...)
+	return in
+}
+
+// ask sends one request and waits for the reply.
+func ask(tb testing.TB, p Pool, args ...any) Reply {
+	tb.Helper()
+	return sent(tb, p, args...).wait(tb)
+}
+
+func (r replies) wait(tb testing.TB) Reply {
+	tb.Helper()
 	select {
 	case reply := <-r:
 		return reply
 	case <-time.After(2 * time.Minute): //nolint:forbidigo // a failing test only
-		t.Fatal("the pool delivered no reply within 2 minutes")
+		tb.Fatal("the pool delivered no reply within 2 minutes")
 		return Reply{}
 	}
 }
 
-func answer(t *testing.T, p Pool, args ...any) Reply {
-	t.Helper()
-	r := ask(t, p, args...)
-	require.NoError(t, r.Err)
-	require.Equal(t, Answered, r.Fate)
+func answer(tb testing.TB, p Pool, args ...any) Reply {
+	tb.Helper()
+	r := ask(tb, p, args...)
+	require.NoError(tb, r.Err)
+	require.Equal(tb, Answered, r.Fate)
 	return r
 }
 
-// bubble runs f in virtual time with one embedded node.
-func bubble(t *testing.T, f func(t *testing.T, node *embedded.Node)) {
+// unsent asks for a key, and returns the error by which the request was not sent.
+func unsent(tb testing.TB, p Pool) error {
+	tb.Helper()
+	r := ask(tb, p, "get", "key")
+	require.Equal(tb, NotSent, r.Fate)
+	require.Nil(tb, r.Server)
+	return r.Err
+}
+
+// A scene is a test in virtual time, with an embedded node of its own.
+type scene struct {
+	*testing.T
+	*embedded.Node
+
+	of func(*redis.Client, ...Option) Pool
+}
+
+// pool returns a Pool of a new client of the node.
+func (s *scene) pool(options ...Option) Pool { return s.of(s.client(), options...) }
+
+// with returns a Pool of a client with other options.
+func (s *scene) with(change func(*redis.Options)) Pool { return New(s.client(change)) }
+
+// opened counts the connections that have been opened to the node so far.
+func (s *scene) opened() int {
+	return s.TotalConnectionCount() - 1 // without the one that the node opened itself when it started
+}
+
+// refuses makes the node answer a command with an error, that often.
+func (s *scene) refuses(command string, times int, text string) {
+	s.On(command, times, embedded.Fault{Err: text})
+}
+
+// settle sleeps, and then waits until nobody has anything to do.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// connected fails unless so many connections to the node are open.
+func (s *scene) connected(n int) {
+	s.Helper()
+	synctest.Wait()
+	require.Equal(s, n, s.CurrentConnectionCount())
+}
+
+// client returns a client of the node; change edits its options.
+func (s *scene) client(changes ...func(*redis.Options)) *redis.Client {
+	options := &redis.Options{Addr: "127.0.0.1:7001", Dialer: s.Dial, MaintNotificationsConfig: noNotifications}
+	for _, change := range changes {
+		change(options)
+	}
+	return unused(s, options)
+}
+
+// unused returns a client that the end of the test closes.
+func unused(tb testing.TB, o *redis.Options) *redis.Client {
+	tb.Helper()
+	client := redis.NewClient(o)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+var noNotifications = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+
+// hangs is a Dialer that waits for the end of its context.
+func hangs(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// dialing returns a change of a client's options: the Dialer calls before, and returns what after returns. Both may be nil.
+func dialing(before func(), after func(net.Conn) net.Conn) func(*redis.Options) {
+	return func(o *redis.Options) {
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if before != nil {
+				before()
+			}
+			conn, err := dial(ctx, network, addr)
+			if err == nil && after != nil {
+				conn = after(conn)
+			}
+			return conn, err
+		}
+	}
+}
+
+// bubble plays a scene with pools of a *redis.Client.
+func bubble(t *testing.T, play func(s *scene)) {
+	t.Helper()
+	bubbleOf(t, func(c *redis.Client, options ...Option) Pool { return New(c, options...) }, play)
+}
+
+func bubbleOf(t *testing.T, of func(*redis.Client, ...Option) Pool, play func(s *scene)) {
 	t.Helper()
 	virtual(t, func(t *testing.T) { // which waits until go-redis stops looking for dead nodes, too
 		nodes := embedded.Start(1)
 		t.Cleanup(nodes.Close)
-		f(t, nodes[0])
+		play(&scene{t, nodes[0], of})
 	})
-}
-
-// clientOf returns a client of the node; change edits its options.
-func clientOf(t *testing.T, node *embedded.Node, change func(*redis.Options)) *redis.Client {
-	t.Helper()
-	options := &redis.Options{
-		Addr:                     "127.0.0.1:7001",
-		Dialer:                   node.Dial,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if change != nil {
-		change(options)
-	}
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // notAClient is a client that is not a *redis.Client.
 type notAClient struct{ redis.UniversalClient }
 
-// bothPools runs f twice, with pools of a *redis.Client and with pools of another client.
-func bothPools(t *testing.T, f func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool)) {
+// bothPools plays a scene twice, with pools of a *redis.Client and with pools of another client.
+func bothPools(t *testing.T, play func(s *scene)) {
 	t.Helper()
-	t.Run("client", func(t *testing.T) {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			f(t, node, func(c *redis.Client, options ...Option) Pool { return New(c, options...) })
-		})
-	})
+	t.Run("client", func(t *testing.T) { bubble(t, play) })
 	t.Run("other client", func(t *testing.T) {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			f(t, node, func(c *redis.Client, options ...Option) Pool { return New(notAClient{c}, options...) })
-		})
+		bubbleOf(t, func(c *redis.Client, options ...Option) Pool { return New(notAClient{c}, options...) }, play)
 	})
 }
 
+// named plays a scene as a subtest.
+func named(t *testing.T, name string, play func(s *scene)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, play) })
+}
+
 func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
-	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = good.Close() })
+	good := unused(t, &redis.Options{})
 	for name, c := range map[string]struct {
 		client  redis.UniversalClient
 		options []Option
-		want    []string
+		want    string
 	}{
-		"nil client":         {nil, nil, []string{"nil client"}},
-		"nil *redis.Client":  {(*redis.Client)(nil), nil, []string{"nil client", "*redis.Client"}},
-		"nil cluster client": {(*redis.ClusterClient)(nil), nil, []string{"nil client", "*redis.ClusterClient"}},
-		"limit 0":            {good, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
-		"limit 16385":        {good, []Option{WithOutstanding(16385)}, []string{"WithOutstanding(16385)", "1 to 16384"}},
-		"nil option":         {good, []Option{nil}, []string{"nil Option"}},
-		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, []string{"WithRestartGuard(1ns) needs a *redis.Client"}},
-		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, []string{"WithRestartGuard excludes WithoutIdentity"}},
+		"nil client":         {nil, nil, "nil client"},
+		"nil *redis.Client":  {(*redis.Client)(nil), nil, "nil client (*redis.Client)"},
+		"nil cluster client": {(*redis.ClusterClient)(nil), nil, "nil client (*redis.ClusterClient)"},
+		"limit 0":            {good, []Option{WithOutstanding(0)}, "WithOutstanding(0) is out of range: 1 to 16384"},
+		"limit 16385":        {good, []Option{WithOutstanding(16385)}, "WithOutstanding(16385) is out of range: 1 to 16384"},
+		"nil option":         {good, []Option{nil}, "nil Option"},
+		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, "WithRestartGuard(1ns) needs a *redis.Client"},
+		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, "WithRestartGuard excludes WithoutIdentity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)
 			in := make(replies, 1)
 			for range 2 {
-				err := p.Send(Request{Args: []any{"ping"}, To: in})
-				require.Error(t, err)
-				for _, want := range c.want {
-					require.ErrorContains(t, err, want)
-				}
+				require.ErrorContains(t, p.Send(request(in, "ping")), c.want)
 			}
-			_, err := p.(Subscriber).Subscribe("channel", NewEar())
-			require.ErrorContains(t, err, c.want[0])
+			_, err := p.(Subscriber).Subscribe("channel", NewEar(t))
+			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, p.String())
 			p.CloseIdle()
 			require.NoError(t, p.Close())
@@ -142,10 +229,10 @@ func TestWithOutstandingRange(t *testing.T) {
 		{nil, 4096},
 		{[]Option{WithOutstanding(16384)}, 16384},
 	} {
-		bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
-			p := of(clientOf(t, node, nil), c.options...)
-			answer(t, p, "ping")
-			node.Freeze()
+		bothPools(t, func(s *scene) {
+			p := s.pool(c.options...)
+			answer(s, p, "ping")
+			s.Freeze()
 			in, start := make(replies, 4*maxOutstanding), time.Now()
 			send := func(reserved bool) (accepted int) {
 				for accepted < 40000 && p.Send(Request{Args: []any{"ping"}, To: in, Reserved: reserved}) == nil {
@@ -153,17 +240,16 @@ func TestWithOutstandingRange(t *testing.T) {
 				}
 				return accepted
 			}
-			require.Equal(t, c.limit, send(false))
-			require.Equal(t, 32768-c.limit, send(true), "how many reserved requests Send accepts beyond the limit")
-			require.Zero(t, time.Since(start), "time that 32,768 requests to a frozen node took")
+			require.Equal(s, c.limit, send(false))
+			require.Equal(s, 32768-c.limit, send(true), "how many reserved requests Send accepts beyond the limit")
+			require.Zero(s, time.Since(start), "time that 32,768 requests to a frozen node took")
 			var full *OutstandingError
-			require.ErrorAs(t, p.Send(Request{Args: []any{"ping"}, To: in}), &full)
-			require.Equal(t, c.limit, full.Limit)
-			node.Kill()
+			require.ErrorAs(s, p.Send(request(in, "ping")), &full)
+			require.Equal(s, c.limit, full.Limit)
+			s.Kill()
 			for range 32768 {
-				require.NotEqual(t, Answered, in.wait(t).Fate)
+				require.NotEqual(s, Answered, in.wait(s).Fate)
 			}
-			require.NoError(t, p.Close())
 		})
 	}
 }
@@ -177,138 +263,127 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 		time.Minute: 5 * time.Second,
 		time.Second: time.Second,
 	} {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			client := clientOf(t, node, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = user, 10 })
-			p := New(client)
-			answer(t, p, "ping")
-			node.Freeze()
+		bubble(t, func(s *scene) {
+			p := s.with(func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = user, 10 })
+			answer(s, p, "ping")
+			s.Freeze()
 			start := time.Now()
-			lost := ask(t, p, "incr", "n")
-			require.Equal(t, Unknown, lost.Fate)
-			require.ErrorIs(t, lost.Err, os.ErrDeadlineExceeded)
-			require.Equal(t, want, time.Since(start), "ReadTimeout %d", user)
+			lost := ask(s, p, "incr", "n")
+			require.Equal(s, Unknown, lost.Fate)
+			require.ErrorIs(s, lost.Err, os.ErrDeadlineExceeded)
+			require.Equal(s, want, time.Since(start), "ReadTimeout %d", user)
 
-			r := ask(t, p, "incr", "m") // waits for the greeting on a new connection
-			require.ErrorIs(t, r.Err, os.ErrDeadlineExceeded)
-			require.Equal(t, NotSent, r.Fate)
-			require.Equal(t, 2*want, time.Since(start))
-			node.Thaw()
-			answer(t, p, "ping")
+			require.ErrorIs(s, unsent(s, p), os.ErrDeadlineExceeded) // it waits for the greeting on a new connection
+			require.Equal(s, 2*want, time.Since(start))
+			s.Thaw()
+			answer(s, p, "ping")
 			time.Sleep(time.Hour)
-			require.LessOrEqual(t, node.Commands("incr"), 1)
-			require.NoError(t, p.Close())
+			require.LessOrEqual(s, s.Commands("incr"), 1)
+			require.Zero(s, s.Commands("get"))
 		})
 	}
 }
 
-func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		for _, p := range []Pool{New(client), New(struct{ redis.UniversalClient }{client})} {
-			require.ErrorContains(t, p.Send(Request{To: make(replies, 1)}), "needs Args and To")
-			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
-			require.NoError(t, p.Close())
+// A request that cannot be sent takes no room.
+func TestSendOfABadRequestIsAnError(t *testing.T) {
+	bothPools(t, func(s *scene) {
+		p, in := s.pool(WithOutstanding(1)), make(replies, 1)
+		require.ErrorContains(s, p.Send(Request{To: in}), "needs Args and To")
+		require.ErrorContains(s, p.Send(Request{Args: []any{"ping"}}), "needs Args and To")
+		if _, encodes := p.(*streamPool); encodes {
+			for _, odd := range []any{nil, 1.5, []byte("a"), time.Second, true} {
+				require.ErrorContains(s, p.Send(request(in, "set", "a", odd)), fmt.Sprintf("%T", odd))
+			}
 		}
+		require.Equal(s, "a", answer(s, p, "echo", "a").Value)
+		require.Empty(s, in)
+		require.NoError(s, p.Close())
 	})
 }
 
-func TestFateString(t *testing.T) {
+func TestTexts(t *testing.T) {
 	require.Equal(t, "not sent, answered, unknown", strings.Join([]string{NotSent.String(), Answered.String(), Fate(0).String()}, ", "))
+	require.EqualError(t, &OutstandingError{Limit: 5}, "pool: not sent: 5 replies are outstanding, the limit")
 }
 
 func TestNewLeavesTheUsersClientAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		client.AddHook(forbidding{t})
-		before, options := *client.PoolStats(), *client.Options()
+	bubble(t, func(s *scene) {
+		client := s.client()
+		client.AddHook(forbidding{tb: s})
+		before := *client.PoolStats()
 		p := New(client)
-		require.Equal(t, "127.0.0.1:7001", p.String())
-		answer(t, p, "ping")
-		require.Equal(t, before, *client.PoolStats(), "the pool must not use the connections of the user's client")
-		synctest.Wait()
-		require.Equal(t, 1, node.CurrentConnectionCount())
-		require.NoError(t, p.Close())
-		synctest.Wait()
-		require.Zero(t, node.CurrentConnectionCount())
-		require.True(t, same(reflect.ValueOf(options.Dialer), reflect.ValueOf(client.Options().Dialer)))
-		require.True(t, same(reflect.ValueOf(options.PushNotificationProcessor), reflect.ValueOf(client.Options().PushNotificationProcessor)))
-		require.Equal(t, options.MaxRetries, client.Options().MaxRetries)
+		require.Equal(s, "127.0.0.1:7001", p.String())
+		answer(s, p, "ping")
+		require.Equal(s, before, *client.PoolStats(), "the pool must not use the connections of the user's client")
+		s.connected(1)
+		require.NoError(s, p.Close())
+		s.connected(0)
 	})
 }
 
 // forbidding is a hook of the user's client. It fails the test if a request of a pool goes through that
 // client.
-type forbidding struct{ t *testing.T }
-
-func (h forbidding) DialHook(next redis.DialHook) redis.DialHook { return next }
+type forbidding struct {
+	hook
+	tb testing.TB
+}
 
 func (h forbidding) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		h.t.Errorf("the pool sent %v through the user's client", cmd)
+		h.tb.Errorf("the pool sent %v through the user's client", cmd)
 		return nil
 	}
 }
 
 func (h forbidding) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
-		h.t.Errorf("the pool sent %v through the user's client", cmds)
+		h.tb.Errorf("the pool sent %v through the user's client", cmds)
 		return nil
 	}
 }
 
 func TestCloseLeavesTheUsersClientUsable(t *testing.T) {
-	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
-		client := clientOf(t, node, nil)
-		p, q := of(client), of(client)
-		answer(t, p, "ping")
-		answer(t, q, "ping")
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Ping(t.Context()).Err())
-		require.Equal(t, "PONG", answer(t, q, "ping").Value, "another pool of the same client must still work")
-		require.NoError(t, q.Close())
-		require.NoError(t, client.Ping(t.Context()).Err())
+	bothPools(t, func(s *scene) {
+		client := s.client()
+		p, q := s.of(client), s.of(client)
+		answer(s, p, "ping")
+		answer(s, q, "ping")
+		require.NoError(s, p.Close())
+		require.NoError(s, client.Ping(s.Context()).Err())
+		require.Equal(s, "PONG", answer(s, q, "ping").Value, "another pool of the same client must still work")
+		require.NoError(s, q.Close())
+		require.NoError(s, client.Ping(s.Context()).Err())
 	})
 }
 
 func TestNewSharesOneStreamPerClient(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		var conn uint64
-		for range 10 {
-			p := New(client) // like a program that makes new pools for every operation
-			r := answer(t, p, "ping")
-			if conn == 0 {
-				conn = r.Conn
-			}
-			require.Equal(t, conn, r.Conn)
+	bubble(t, func(s *scene) {
+		client := s.client()
+		conn := answer(s, New(client), "ping").Conn
+		for range 9 { // like a program that makes new pools for every operation
+			require.Equal(s, conn, answer(s, New(client), "ping").Conn)
 		}
-		synctest.Wait()
-		require.Equal(t, 1, node.CurrentConnectionCount())
-		answer(t, New(clientOf(t, node, nil)), "ping")
-		synctest.Wait()
-		require.Equal(t, 2, node.CurrentConnectionCount(), "another client has another stream")
+		s.connected(1)
+		answer(s, s.pool(), "ping")
+		s.connected(2)
 	})
 }
 
 // The stream ends exactly half a minute after the last reply.
 func TestStreamEndsWhenIdle(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
+	bubble(t, func(s *scene) {
+		p := s.pool()
 		var last uint64
 		for range 2 {
-			conn := answer(t, p, "ping").Conn
-			require.Greater(t, conn, last, "the pool must open a new connection after the idle one has ended")
+			conn := answer(s, p, "ping").Conn
+			require.Greater(s, conn, last, "the pool must open a new connection after the idle one has ended")
 			time.Sleep(29 * time.Second)
-			require.Equal(t, conn, answer(t, p, "ping").Conn, "the stream must keep its connection")
+			require.Equal(s, conn, answer(s, p, "ping").Conn, "the stream must keep its connection")
 			time.Sleep(30*time.Second - time.Nanosecond)
-			synctest.Wait()
-			require.Equal(t, 1, node.CurrentConnectionCount())
+			s.connected(1)
 			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			require.Zero(t, node.CurrentConnectionCount())
-			streams.Lock()
-			require.Empty(t, streams.running)
-			streams.Unlock()
+			s.connected(0)
+			require.Zero(s, runningStreams())
 			last = conn
 		}
 	})
@@ -317,50 +392,53 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 var testScript = NewScript("-- goredis_test\nreturn redis.call('GET', KEYS[1])")
 
 func TestStreamLoadsScriptsOnConnect(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p, other := New(clientOf(t, node, nil)), clientOf(t, node, nil)
+	bubble(t, func(s *scene) {
+		p, other := s.pool(), s.client()
 		for range 2 {
-			require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value)
-			node.Kill()
-			node.Restart(true)
-			require.NoError(t, other.ScriptFlush(t.Context()).Err())
-			_ = ask(t, p, "ping") // may meet the end of the old connection
+			require.Nil(s, answer(s, p, testScript.Args(1, "k")...).Value)
+			s.Kill()
+			s.Restart(true)
+			require.NoError(s, other.ScriptFlush(s.Context()).Err())
+			_ = ask(s, p, "ping") // may meet the end of the old connection
 		}
 	})
 }
 
 func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
-		p := New(clientOf(t, node, nil))
+	bubble(t, func(s *scene) {
+		s.refuses("script", 1000, "NOPERM this user has no permissions to run the 'script|load' command")
+		p := s.pool()
 		cmd := testScript.Args(1, "k")
-		r := ask(t, p, cmd...)
-		require.True(t, IsNoScript(r.Err), "%v", r.Err)
-		require.Equal(t, Answered, r.Fate)
-		require.Nil(t, answer(t, p, testScript.InFull(cmd)...).Value)
-		require.Positive(t, node.Commands("script"), "the pool must try SCRIPT LOAD")
+		r := ask(s, p, cmd...)
+		require.True(s, IsNoScript(r.Err), "%v", r.Err)
+		require.Equal(s, Answered, r.Fate)
+		require.Nil(s, answer(s, p, testScript.InFull(cmd)...).Value)
+		require.Positive(s, s.Commands("script"), "the pool must try SCRIPT LOAD")
 	})
 }
 
+// The pool reports the error of the user's OnConnect unchanged. go-redis would report only the error
+// that is wrapped inside.
 func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		var loaded []int
-		fail := errors.New("not now")
-		p := New(clientOf(t, node, func(o *redis.Options) {
+		fail := fmt.Errorf("no connection today: %w", errors.New("it is Sunday"))
+		p := s.with(func(o *redis.Options) {
 			o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-				loaded = append(loaded, node.Commands("script"))
+				loaded = append(loaded, s.Commands("script"))
 				if len(loaded) == 1 {
 					return fail
 				}
 				return cn.Ping(ctx).Err()
 			}
-		}))
-		r := ask(t, p, "incr", "n")
-		require.ErrorIs(t, r.Err, fail)
-		require.Equal(t, NotSent, r.Fate)
-		require.Equal(t, int64(1), answer(t, p, "incr", "n").Value)
-		require.Equal(t, []int{0, 0}, loaded, "how many scripts the pool had loaded at each call of OnConnect")
-		require.Positive(t, node.Commands("script"))
+		})
+		err := unsent(s, p)
+		require.ErrorIs(s, err, fail)
+		require.EqualError(s, err, "pool: handshake: no connection today: it is Sunday")
+		require.Zero(s, s.Commands("get"))
+		require.Equal(s, int64(1), answer(s, p, "incr", "n").Value)
+		require.Equal(s, []int{0, 0}, loaded, "how many scripts the pool had loaded at each call of OnConnect")
+		require.Positive(s, s.Commands("script"))
 	})
 }
 
@@ -387,9 +465,5 @@ func TestNewScriptOfMakesTheSourceOnceAndLate(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Equal(t, int32(1), made.Load())
-}
-
-func TestOutstandingErrorNamesTheLimit(t *testing.T) {
-	require.EqualError(t, &OutstandingError{Limit: 5}, "pool: not sent: 5 replies are outstanding, the limit")
+	require.EqualValues(t, 1, made.Load())
 }

@@ -10,14 +10,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// do runs a command on a server.
-func do(t *testing.T, s *realredis.Server, args ...any) any {
-	t.Helper()
-	v, err := s.Do(args...)
-	require.NoError(t, err, "%v", args)
-	return v
-}
-
 // keysIn returns how many keys a database of a server has.
 func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 	t.Helper()
@@ -30,7 +22,7 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 // has the new password too. The server must never execute a request as another user.
 func TestAPasswordIsReplaced(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
-	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
+	realredis.Must(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
 	password := "1"
 	client := clientOf(t, server.Addr(), func(o *redis.Options) {
 		o.CredentialsProvider = func() (string, string) { return "app", password }
@@ -38,9 +30,9 @@ func TestAPasswordIsReplaced(t *testing.T) {
 	})
 	p := poolOf(t, client)
 	pool.Answer(t, p, "set", "before", "value")
-	do(t, server, "acl", "setuser", "app", "resetpass", ">2")
+	realredis.Must(t, server, "acl", "setuser", "app", "resetpass", ">2")
 	pool.Answer(t, p, "set", "standing", "value")
-	do(t, server, "client", "kill", "user", "app")
+	realredis.Must(t, server, "client", "kill", "user", "app")
 	for range 5 {
 		r := pool.Ask(t, p, "set", "key", "value")
 		require.NotEqual(t, pool.Answered, r.Fate)
@@ -48,7 +40,7 @@ func TestAPasswordIsReplaced(t *testing.T) {
 	}
 	require.ErrorContains(t, pool.Ask(t, p, "set", "key", "value").Err, "WRONGPASS")
 	require.Zero(t, keysIn(t, server, 0))
-	require.Equal(t, int64(2), keysIn(t, server, 3))
+	require.EqualValues(t, 2, keysIn(t, server, 3))
 	password = "2"
 	eventually(t, "the pool connects with the new password", func() bool {
 		return pool.Ask(t, p, "set", "key", "value").Err == nil

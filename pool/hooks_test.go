@@ -3,6 +3,7 @@ package pool
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -50,16 +51,17 @@ func TestHooksAreFound(t *testing.T) {
 	}
 }
 
-// received takes replies that nobody reads.
-type received chan struct{}
-
-func (r received) Receive(int, Reply) { r <- struct{}{} }
+// logTo makes w the log of the program until the end of the test.
+func logTo(t *testing.T, w io.Writer) {
+	t.Helper()
+	def := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(def) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(w, nil)))
+}
 
 func TestNewWarnsOnceOfHooks(t *testing.T) {
 	var log bytes.Buffer
-	def := slog.Default()
-	t.Cleanup(func() { slog.SetDefault(def) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	logTo(t, &log)
 	for name, client := range hookable(t) {
 		log.Reset()
 		_ = New(client)
@@ -76,9 +78,7 @@ func TestNewWarnsOnceOfHooks(t *testing.T) {
 		}
 		log.Reset()
 		_ = New(client)
-		answered := make(received)
-		require.NoError(t, p.Send(Request{Args: []any{"get", "a"}, To: answered}))
-		<-answered
+		ask(t, p, "get", "a")
 		_ = p.Close()
 		require.Empty(t, log.String(), "%s: once for each client", name)
 	}
@@ -86,16 +86,12 @@ func TestNewWarnsOnceOfHooks(t *testing.T) {
 
 // A hook that comes after New is found when the pool begins to send.
 func TestFirstStreamWarnsOfHooks(t *testing.T) {
-	lines := make(chan string, 10)
-	def := slog.Default()
-	t.Cleanup(func() { slog.SetDefault(def) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(writer(lines), nil)))
+	lines := make(writer, 10)
+	logTo(t, lines)
 	client := hookable(t)["*redis.Client"]
 	p := New(client)
 	client.AddHook(hook{})
-	answered := make(received)
-	require.NoError(t, p.Send(Request{Args: []any{"get", "a"}, To: answered}))
-	<-answered
+	ask(t, p, "get", "a")
 	assert.Contains(t, <-lines, "redsync: locks do not call the hooks")
 	_ = p.Close()
 }

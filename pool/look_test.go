@@ -3,7 +3,6 @@
 package pool
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -66,67 +64,45 @@ func TestRequestIsNotWrittenToAConnectionThatWasClosedWhileItRested(t *testing.T
 		"closed":               {wrap: plain, fates: "aa"},
 		"reset":                {wrap: plain, reset: true, fates: "aa"},
 		"in a wrapper":         {wrap: func(c net.Conn) net.Conn { return inner{opaque{c}} }, fates: "aa"},
-		"TLS":                  {wrap: plain, secure: true, fates: "aa"},
+		"TLS":                  {wrap: func(c net.Conn) net.Conn { return tls.Client(c, secure) }, secure: true, fates: "aa"},
 		"that shows no socket": {wrap: func(c net.Conn) net.Conn { return opaque{c} }, fates: "au"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer func() { _ = listener.Close() }()
 			accepted := make(chan net.Conn, 10)
-			go func() {
-				for {
-					raw, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					conn := raw
-					if c.secure {
-						conn = tls.Server(raw, certificates.Server)
-					}
-					accepted <- conn
-					go func() {
-						k := &talk{conn, bufio.NewReaderSize(conn, handshakeSize)}
-						if k.greet(whole) {
-							k.echo()
-						}
-					}()
+			addr := serving(t, func(conn net.Conn) {
+				if c.secure {
+					conn = tls.Server(conn, certificates.Server)
 				}
-			}()
-			var mu sync.Mutex
-			var dialed []*drowsy
+				accepted <- conn
+				go greeted(func(_ int, k *talk) { k.echo() })(1, newTalk(conn))
+			})
+			var first atomic.Pointer[drowsy]
 			options := &redis.Options{
-				Addr: listener.Addr().String(), WriteBufferSize: handshakeSize,
-				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+				Addr: addr, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
 				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 					conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 					if err != nil {
 						return nil, err
 					}
 					d := &drowsy{TCPConn: conn.(*net.TCPConn), awake: make(chan struct{})}
-					mu.Lock()
-					dialed = append(dialed, d)
-					mu.Unlock()
-					if c.secure {
-						return tls.Client(d, secure), nil
-					}
+					first.CompareAndSwap(nil, d)
 					return c.wrap(d), nil
 				},
 			}
 			p := New(redis.NewClient(options))
 			in := newLedger(t)
-			sendAll(t, p, in, 1, 1)
+			in.send(p, 1)
 			require.Eventually(t, func() bool { return in.fates() == "a" }, 10*time.Second, time.Millisecond)
 			peer := <-accepted
-			dialed[0].frozen.Store(true)
+			first.Load().frozen.Store(true)
 			if c.reset {
 				require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
 			}
 			require.NoError(t, peer.Close())
-			require.Eventually(t, func() bool { return errors.Is(glance(dialed[0]), errClosed) }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return errors.Is(glance(first.Load()), errClosed) }, 10*time.Second, time.Millisecond)
 			time.Sleep(2 * rest)
-			sendAll(t, p, in, 2, 2)
-			time.AfterFunc(100*time.Millisecond, func() { _ = dialed[0].Close() }) // whoever reads awakes
+			in.send(p, 1)
+			time.AfterFunc(100*time.Millisecond, func() { _ = first.Load().Close() }) // whoever reads awakes
 			require.Eventually(t, func() bool { return in.fates() == c.fates }, 10*time.Second, time.Millisecond, c.fates)
 			require.NoError(t, p.Close())
 		})
@@ -167,16 +143,10 @@ func TestOnlyAConnectionThatHasRestedIsLookedAt(t *testing.T) {
 					if k.greet(whole) {
 						k.echo()
 					}
-				}).pool(func(o *redis.Options) {
-					dial := o.Dialer
-					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-						conn, err := dial(ctx, network, addr)
-						return showing{conn, ours}, err
-					}
-				})
+				}).pool(dialing(nil, func(conn net.Conn) net.Conn { return showing{conn, ours} }))
 				in := newLedger(t)
-				for i, fates := range []string{"a", "aa"} {
-					sendAll(t, p, in, i+1, i+1)
+				for _, fates := range []string{"a", "aa"} {
+					in.send(p, 1)
 					time.Sleep(time.Second)
 					assert.Equal(t, fates, in.fates())
 				}

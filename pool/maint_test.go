@@ -34,7 +34,7 @@ type service struct {
 
 const endpoint, newEndpoint = "10.0.0.1:7000", "10.0.0.2:7000"
 
-func (s *service) client(change func(*redis.Options)) *redis.Client {
+func (s *service) client(changes ...func(*redis.Options)) *redis.Client {
 	options := &redis.Options{
 		Addr: endpoint, ReadTimeout: readTimeout, WriteBufferSize: handshakeSize,
 		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
@@ -44,17 +44,16 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 			ours, theirs := net.Pipe()
 			k := newTalk(theirs)
 			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.dialed, s.open = append(s.dialed, addr), append(s.open, k)
-			many := len(s.dialed) > 1000
-			s.mu.Unlock()
-			if many {
+			if len(s.dialed) > 1000 {
 				return nil, errors.New("too many connections")
 			}
 			go s.serve(addr, k)
 			return ours, nil
 		},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return redis.NewClient(options)
@@ -62,7 +61,7 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 
 func (s *service) serve(addr string, k *talk) {
 	defer func() { _ = k.Close() }()
-	for cmd := k.next(); cmd != nil; cmd = k.next() {
+	for cmd := range k.all {
 		word := fmt.Sprint(cmd[:min(len(cmd), 2)]...)
 		switch {
 		case s.old && cmd[0] == "hello":
@@ -71,8 +70,6 @@ func (s *service) serve(addr string, k *talk) {
 			return
 		}
 		switch word {
-		case "unknown":
-			k.say("-ERR unknown command 'HELLO'\r\n")
 		case "hello2":
 			k.say("*2\r\n+proto\r\n:2\r\n")
 		case "hello3":
@@ -96,13 +93,15 @@ func (s *service) serve(addr string, k *talk) {
 		case "ping":
 			k.say("+PONG\r\n")
 		default:
-			if cmd[0] == "script" {
-				k.say("$40\r\n%040d\r\n", 0)
-				continue
-			}
-			k.say("+OK\r\n")
+			k.reply(cmd)
 		}
 	}
+}
+
+// where asks p for the endpoint of its connection.
+func where(tb testing.TB, p Pool) any {
+	tb.Helper()
+	return answer(tb, p, "where").Value
 }
 
 // push pushes words on all connections. A word that is a number is sent as one, and "null" as null.
@@ -111,12 +110,11 @@ func (s *service) push(words string) {
 	text := fmt.Sprintf(">%d\r\n", len(parts))
 	for _, word := range parts {
 		if _, err := strconv.Atoi(word); err == nil {
-			text += ":" + word + "\r\n"
-		} else if word == "null" {
-			text += "_\r\n"
-		} else {
-			text += "+" + word + "\r\n"
+			word = ":" + word
+		} else if word = "+" + word; word == "+null" {
+			word = "_"
 		}
+		text += word + crLF
 	}
 	s.mu.Lock()
 	open := slices.Clone(s.open)
@@ -148,34 +146,30 @@ func TestMoving(t *testing.T) {
 		"an endpoint of nobody": {"MOVING 1 5 10.0.0.3", 0, ""},
 		"another push":          {"invalidate null", 0, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p := newOf(t, client)
-				first := answer(t, p, "where")
-				require.Equal(t, "peer", first.Server.RunID)
-				s.push(c.push)
-				if c.after > 0 {
-					time.Sleep(c.after - time.Millisecond)
-					require.Equal(t, first.Conn, answer(t, p, "where").Conn)
-					time.Sleep(time.Millisecond)
-					synctest.Wait()
-				}
-				r := answer(t, p, "where")
-				if c.want == "" {
-					time.Sleep(20 * time.Second) // all attempts have failed
-					r = answer(t, p, "where")
-					require.Equal(t, first.Conn, r.Conn)
-					c.want = endpoint
-				} else {
-					require.Greater(t, r.Conn, first.Conn)
-				}
-				require.Equal(t, c.want, r.Value)
-				s.open[len(s.open)-1].Close()
-				synctest.Wait()
-				require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			p := newOf(t, s.client())
+			first := answer(t, p, "where")
+			require.Equal(t, "peer", first.Server.RunID)
+			s.push(c.push)
+			if c.after > 0 {
+				time.Sleep(c.after - time.Millisecond)
+				require.Equal(t, first.Conn, answer(t, p, "where").Conn)
+				settle(time.Millisecond)
+			}
+			r := answer(t, p, "where")
+			if c.want == "" {
+				time.Sleep(20 * time.Second) // all attempts have failed
+				r = answer(t, p, "where")
+				require.Equal(t, first.Conn, r.Conn)
+				c.want = endpoint
+			} else {
+				require.Greater(t, r.Conn, first.Conn)
+			}
+			require.Equal(t, c.want, r.Value)
+			s.open[len(s.open)-1].Close()
+			synctest.Wait()
+			require.Equal(t, endpoint, where(t, p), "later connections lead to the client's address")
 		})
 	}
 }
@@ -184,11 +178,10 @@ func TestMoving(t *testing.T) {
 func TestMovingAgainAndAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
-		client := s.client(nil)
-		p := newOf(t, client)
+		p := newOf(t, s.client())
 		answer(t, p, "where")
 		time.Sleep(10 * renewPause)
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 		synctest.Wait()
 		s.mu.Lock()
 		require.LessOrEqual(t, len(s.dialed), 12)
@@ -201,26 +194,25 @@ func TestMovingAgainAndAgain(t *testing.T) {
 func TestMovingWhileRepliesAreOwed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(service)
-		client := s.client(nil)
-		p, in, start := newOf(t, client), make(replies, 2), time.Now()
+		p, in, start := newOf(t, s.client()), make(replies, 2), time.Now()
 		answer(t, p, "where")
-		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		send(t, p, in, "late")
 		synctest.Wait()
 		s.push("MOVING 1 30 " + newEndpoint)
 		time.Sleep(readTimeout / 2)
 		s.open[0].say("+answered\r\n")
 		require.Equal(t, "answered", in.wait(t).Value)
 		require.Equal(t, readTimeout/2, time.Since(start), "nobody waits for the new connection, so the old one has its time")
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 
-		s.open[1].say("+OK\r\n") // ends it
+		s.open[1].say("+OK\r\n") // an unsolicited reply ends it, and is no answer to the next request
 		synctest.Wait()
-		require.Equal(t, endpoint, answer(t, p, "where").Value)
-		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		require.Equal(t, endpoint, where(t, p))
+		send(t, p, in, "late")
 		synctest.Wait()
 		s.push("MOVING 2 30 " + newEndpoint)
 		start = time.Now()
-		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, newEndpoint, where(t, p))
 		require.Equal(t, moveWait, time.Since(start))
 		late := in.wait(t)
 		require.ErrorIs(t, late.Err, errAskedToMove)
@@ -230,53 +222,48 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 
 // Who asks for notifications, and what follows if the node refuses.
 func TestWhoHeedsNotifications(t *testing.T) {
-	mode := func(m maintnotifications.Mode) func(*redis.Options) {
-		return func(o *redis.Options) { o.MaintNotificationsConfig = &maintnotifications.Config{Mode: m} }
-	}
 	for name, c := range map[string]struct {
-		change  func(*redis.Options)
-		refuses bool
-		old     bool
-		asked   int
-		fails   string
+		mode     maintnotifications.Mode
+		protocol int
+		refuses  bool
+		old      bool
+		asked    int
+		fails    string
 	}{
 		"by default":           {asked: 1},
-		"auto":                 {change: mode(maintnotifications.ModeAuto), refuses: true, asked: 1},
-		"enabled":              {change: mode(maintnotifications.ModeEnabled), asked: 1},
-		"enabled, and refused": {change: mode(maintnotifications.ModeEnabled), refuses: true, asked: 1, fails: "unknown subcommand"},
-		"enabled, and too old": {change: mode(maintnotifications.ModeEnabled), old: true, fails: "has refused HELLO"},
+		"auto":                 {mode: "auto", refuses: true, asked: 1},
+		"enabled":              {mode: "enabled", asked: 1},
+		"enabled, and refused": {mode: "enabled", refuses: true, asked: 1, fails: "unknown subcommand"},
+		"enabled, and too old": {mode: "enabled", old: true, fails: "has refused HELLO"},
 		"too old":              {old: true},
-		"disabled":             {change: mode(maintnotifications.ModeDisabled)},
-		"RESP2":                {change: func(o *redis.Options) { o.Protocol = 2 }},
+		"disabled":             {mode: "disabled"},
+		"RESP2":                {protocol: 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
-				client := s.client(c.change)
-				p := newOf(t, client)
-				r := ask(t, p, "where")
-				if c.fails != "" {
-					require.ErrorContains(t, r.Err, c.fails)
-					require.Equal(t, NotSent, r.Fate)
-				} else {
-					require.Equal(t, endpoint, r.Value, "%v", r.Err)
-				}
-				require.Equal(t, c.asked, s.asked)
-				if name == "too old" {
-					ear := NewEar()
-					_, err := p.(Subscriber).Subscribe("channel", ear)
-					require.NoError(t, err)
-					require.Equal(t, "subscribed", ear.Next(t).What)
-					require.Equal(t, "message "+endpoint, ear.Next(t).What)
-				}
-				if name == "auto" { // the user's client is refused, too, and asks no more
-					require.NoError(t, client.Ping(t.Context()).Err())
-					s.open[0].Close()
-					synctest.Wait()
-					answer(t, p, "where")
-					require.Equal(t, 2, s.asked)
+		virtually(t, name, func(t *testing.T) {
+			s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
+			client := s.client(func(o *redis.Options) {
+				o.Protocol = c.protocol
+				if c.mode != "" {
+					o.MaintNotificationsConfig = &maintnotifications.Config{Mode: c.mode}
 				}
 			})
+			p := newOf(t, client)
+			if c.fails != "" {
+				require.ErrorContains(t, unsent(t, p), c.fails)
+			} else {
+				require.Equal(t, endpoint, where(t, p))
+			}
+			require.Equal(t, c.asked, s.asked)
+			if name == "too old" {
+				subscribed(t, p).Hears("message " + endpoint)
+			}
+			if name == "auto" { // the user's client is refused, too, and asks no more
+				require.NoError(t, client.Ping(t.Context()).Err())
+				s.open[0].Close()
+				synctest.Wait()
+				answer(t, p, "where")
+				require.Equal(t, 2, s.asked)
+			}
 		})
 	}
 }
@@ -289,28 +276,24 @@ func TestFailingOver(t *testing.T) {
 		"migration": {"MIGRATING", "MIGRATED"},
 		"slots":     {"SMIGRATING", "SMIGRATED"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p, in := newOf(t, client), make(replies, 1)
-				late := func(want time.Duration) {
-					t.Helper()
-					start := time.Now()
-					require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
-					r := in.wait(t)
-					require.Equal(t, Unknown, r.Fate)
-					require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
-				}
-				answer(t, p, "where")
-				s.push(pushes[0] + " 1 5")
-				late(maxReadTimeout)
-				require.Len(t, s.dialed, 1)
-				answer(t, p, "where")
-				s.push(pushes[0] + " 1 5")
-				s.push(pushes[1] + " 1")
-				late(time.Second) // a second connection shows that the node is well
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			p, in := newOf(t, s.client()), make(replies, 1)
+			late := func(want time.Duration) {
+				t.Helper()
+				start := time.Now()
+				require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
+				require.Equal(t, Unknown, in.wait(t).Fate)
+				require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
+			}
+			answer(t, p, "where")
+			s.push(pushes[0] + " 1 5")
+			late(maxReadTimeout)
+			require.Len(t, s.dialed, 1)
+			answer(t, p, "where")
+			s.push(pushes[0] + " 1 5")
+			s.push(pushes[1] + " 1")
+			late(time.Second) // a second connection shows that the node is well
 		})
 	}
 }
@@ -325,25 +308,16 @@ func TestSubscriptionMoves(t *testing.T) {
 		"endpoint": {"MOVING 1 30 " + newEndpoint, 0, newEndpoint},
 		"null":     {"MOVING 1 4 null", 2 * time.Second, endpoint},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				s := new(service)
-				client := s.client(nil)
-				p, ear := newOf(t, client), NewEar()
-				sub, err := p.(Subscriber).Subscribe("channel", ear)
-				require.NoError(t, err)
-				require.Equal(t, "subscribed", ear.Next(t).What)
-				require.Equal(t, "message "+endpoint, ear.Next(t).What)
-				time.Sleep(time.Minute)
-				s.push(c.push)
-				start := time.Now()
-				for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
-					require.Equal(t, want, ear.Next(t).What)
-				}
-				require.Equal(t, c.after, time.Since(start))
-				require.Len(t, s.dialed, 2)
-				sub.Close()
-			})
+		virtually(t, name, func(t *testing.T) {
+			s := new(service)
+			ear := subscribed(t, newOf(t, s.client()))
+			ear.Hears("message " + endpoint)
+			time.Sleep(time.Minute)
+			s.push(c.push)
+			start := time.Now()
+			ear.Hears("unsubscribed", "subscribed", "message "+c.want)
+			require.Equal(t, c.after, time.Since(start))
+			require.Len(t, s.dialed, 2)
 		})
 	}
 }

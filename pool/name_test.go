@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"context"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // This file shows what texts call a node.
@@ -40,50 +37,41 @@ func (a oddAddr) String() string {
 func TestStringOfAClientWithoutAnAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, then net.Addr
-		want        [2]string
+		one, two    string
 	}{
-		"two nodes":     {&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6379}, &net.TCPAddr{IP: net.IPv6loopback, Port: 1}, [2]string{"10.0.0.1:6379", "[::1]:1"}},
-		"not known":     {nil, oddAddr("pipe"), [2]string{"FailoverClient", "FailoverClient"}},
-		"a panic":       {oddAddr(""), &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 2}, [2]string{"FailoverClient", "10.0.0.1:2"}},
-		"odd addresses": {oddAddr(strings.Repeat("x", 130) + ":1"), oddAddr("a\nb:1"), [2]string{"FailoverClient", "FailoverClient"}},
+		"two nodes":     {oddAddr("10.0.0.1:6379"), &net.TCPAddr{IP: net.IPv6loopback, Port: 1}, "10.0.0.1:6379", "[::1]:1"},
+		"not known":     {nil, oddAddr("pipe"), "FailoverClient", "FailoverClient"},
+		"a panic":       {oddAddr(""), oddAddr("10.0.0.1:2"), "FailoverClient", "10.0.0.1:2"},
+		"odd addresses": {oddAddr(strings.Repeat("x", 130) + ":1"), oddAddr("a\nb:1"), "FailoverClient", "FailoverClient"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, node *embedded.Node) {
-				var at atomic.Pointer[net.Addr]
-				at.Store(&c.first)
-				client := clientOf(t, node, func(o *redis.Options) {
-					o.Addr = "FailoverClient"
-					dial := o.Dialer
-					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-						conn, err := dial(ctx, network, addr)
-						return elsewhere{conn, *at.Load()}, err
-					}
-				})
-				p, named := New(client), New(client, WithName("main"))
-				require.Equal(t, "FailoverClient", p.String(), "nothing is known yet")
-				answer(t, p, "ping")
-				require.Equal(t, c.want[0], p.String())
-				time.Sleep(time.Hour) // the stream has ended
-				at.Store(&c.then)
-				require.Equal(t, c.want[0], New(client).String())
-				answer(t, p, "ping")
-				require.Equal(t, c.want[1], p.String())
-				require.Equal(t, "main", named.String())
-				require.Equal(t, "FailoverClient", p.(*streamPool).Listed())
-				require.Equal(t, "FailoverClient", named.(*streamPool).Listed())
+		named(t, name, func(s *scene) {
+			var at atomic.Pointer[net.Addr]
+			at.Store(&c.first)
+			client := s.client(func(o *redis.Options) {
+				o.Addr = "FailoverClient"
+				dialing(nil, func(conn net.Conn) net.Conn { return elsewhere{conn, *at.Load()} })(o)
 			})
+			p, main := New(client), New(client, WithName("main"))
+			require.Equal(s, "FailoverClient", p.String(), "nothing is known yet")
+			answer(s, p, "ping")
+			require.Equal(s, c.one, p.String())
+			time.Sleep(time.Hour) // the stream has ended
+			at.Store(&c.then)
+			require.Equal(s, c.one, New(client).String())
+			answer(s, p, "ping")
+			require.Equal(s, c.two, p.String())
+			require.Equal(s, "main", main.String())
+			require.Equal(s, "FailoverClient", p.(*streamPool).Listed())
+			require.Equal(s, "FailoverClient", main.(*streamPool).Listed())
 		})
 	}
 }
 
 func TestString(t *testing.T) {
-	plain := redis.NewClient(&redis.Options{Addr: "redis-1:6379", Username: "user", Password: "secret"})
-	unix := redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis@1"})
-	url := redis.NewClient(&redis.Options{Addr: "redis://user:secret@redis-1:6379"})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "redis-1:6379"}, Password: "secret"})
-	for _, c := range []redis.UniversalClient{plain, unix, url, ring} {
-		t.Cleanup(func() { _ = c.Close() })
-	}
+	plain := unused(t, &redis.Options{Addr: "redis-1:6379", Username: "user", Password: "secret"})
+	unix := unused(t, &redis.Options{Network: "unix", Addr: "/run/redis@1"})
+	url := unused(t, &redis.Options{Addr: "redis://user:secret@redis-1:6379"})
+	ring := hookable(t)["*redis.Ring"]
 	require.Equal(t, "redis-1:6379", New(plain).String())
 	require.Equal(t, "/run/redis@1", New(unix).String())
 	require.Equal(t, "...@redis-1:6379", New(url).String())
@@ -99,8 +87,7 @@ func TestString(t *testing.T) {
 }
 
 func TestWithName(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "redis-1:6379"})
-	t.Cleanup(func() { _ = client.Close() })
+	client := unused(t, &redis.Options{})
 	for name, quoted := range map[string]string{
 		"a": "", strings.Repeat("x", 128): "", "Köln, 2. Stock": "",
 		"": `""`, strings.Repeat("x", 129): `"xxx`, strings.Repeat("x", 1000): `... (1000 bytes)"`,
@@ -116,7 +103,7 @@ func TestWithName(t *testing.T) {
 		require.ErrorContains(t, err, "pool: WithName(")
 		require.ErrorContains(t, err, quoted)
 		require.ErrorContains(t, err, " is out of range: 1 to 128 bytes without control characters")
-		require.Equal(t, err, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}))
+		require.Equal(t, err, p.Send(request(make(replies, 1), "ping")))
 		require.NotContains(t, err.Error(), "\n")
 	}
 }
@@ -124,9 +111,7 @@ func TestWithName(t *testing.T) {
 // The path of a socket is no address, and its letters matter. Those of a host do not.
 func TestSocketsAndHosts(t *testing.T) {
 	to := func(network, address string) Pool {
-		client := redis.NewClient(&redis.Options{Network: network, Addr: address})
-		t.Cleanup(func() { _ = client.Close() })
-		p := New(client)
+		p := New(unused(t, &redis.Options{Network: network, Addr: address}))
 		require.NoError(t, p.(Failing).Err(), address)
 		return p
 	}

@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,12 +60,8 @@ func TestRecallBetweenTwoConnections(t *testing.T) {
 
 // A pool takes requests back while it looks for the nodes, and while it opens the connection to one.
 func TestRecallWhileAConnectionIsOpened(t *testing.T) {
-	hangs := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
 	for name, of := range map[string]func() redis.UniversalClient{
-		"a client":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: firstOfCast, Dialer: hangs}) },
+		"a client":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Dialer: hangs}) },
 		"a Cluster": func() redis.UniversalClient { return cast{}.client(func(o *redis.ClusterOptions) { o.Dialer = hangs }) },
 		"a Cluster that is not known": func() redis.UniversalClient {
 			return cast{}.client(func(o *redis.ClusterOptions) {
@@ -77,17 +72,15 @@ func TestRecallWhileAConnectionIsOpened(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				p, in, why := newOf(t, of()), make(replies, 4), errors.New("closing")
-				for tag := range 4 {
-					require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Tag: tag}))
-				}
-				synctest.Wait()
-				p.(Recalling).Recall(func(_ Receiver, tag int) bool { return tag < 2 }, why)
-				require.Len(t, in, 2)
-				require.Equal(t, Reply{Err: why, Fate: NotSent}, <-in)
-			})
+		virtually(t, name, func(t *testing.T) {
+			p, in, why := newOf(t, of()), make(replies, 4), errors.New("closing")
+			for tag := range 4 {
+				require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Tag: tag}))
+			}
+			synctest.Wait()
+			p.(Recalling).Recall(func(_ Receiver, tag int) bool { return tag < 2 }, why)
+			require.Len(t, in, 2)
+			require.Equal(t, Reply{Err: why, Fate: NotSent}, <-in)
 		})
 	}
 }

@@ -5,23 +5,17 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-func clusterClient(t *testing.T, servers []*realredis.Server, changes ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+func clusterClient(t *testing.T, servers []*realredis.Server) *redis.ClusterClient {
 	t.Helper()
-	options := &redis.ClusterOptions{
-		Addrs:                    []string{servers[0].Addr()},
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	for _, change := range changes {
-		change(options)
-	}
-	client := redis.NewClusterClient(options)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr()}, MaintNotificationsConfig: pool.NoNotifications,
+	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

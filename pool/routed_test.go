@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -25,37 +24,32 @@ type cast map[string]peer
 
 const firstOfCast = "10.0.0.1:7000"
 
-func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
-	var mu sync.Mutex
-	opened := map[string]int{}
+// slotsAt are all slots, at one node.
+func slotsAt(addr string) []redis.ClusterSlot {
+	return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}
+}
+
+func (c cast) client(changes ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	options := &redis.ClusterOptions{
-		ReadTimeout:              readTimeout,
-		WriteBufferSize:          handshakeSize,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: firstOfCast}}}}, nil
-		},
+		ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return slotsAt(firstOfCast), nil },
 		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
 			p := c[addr]
 			if p == nil {
 				return nil, fmt.Errorf("nobody is at %s", addr)
 			}
-			ours, theirs := net.Pipe()
-			mu.Lock()
-			opened[addr]++
-			n := opened[addr]
-			mu.Unlock()
-			go func() {
-				defer func() { _ = theirs.Close() }()
-				p(n, newTalk(theirs))
-			}()
-			return ours, nil
+			return p.connect(1), nil
 		},
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return redis.NewClusterClient(options)
+}
+
+func (c cast) pool(t *testing.T, options ...Option) Pool {
+	t.Helper()
+	return newOf(t, c.client(), options...)
 }
 
 // newOf returns a Pool of the client. The end of the test closes both.
@@ -71,12 +65,11 @@ func newOf(t *testing.T, client redis.UniversalClient, options ...Option) Pool {
 
 // says returns a peer that answers every request with the same reply.
 func says(words string) peer {
-	return func(_ int, k *talk) {
-		k.greet(whole)
-		for k.next() != nil {
+	return greeted(func(_ int, k *talk) {
+		for range k.all {
 			k.say("%s\r\n", words)
 		}
-	}
+	})
 }
 
 // The user closes the client while it looks for the nodes.
@@ -97,9 +90,7 @@ func TestRoutedClientClosedMeanwhile(t *testing.T) {
 			assert.NoError(t, client.Close())
 			close(ends)
 		})
-		r := ask(t, p, "get", "key")
-		require.ErrorIs(t, r.Err, ErrClientClosed)
-		require.Equal(t, NotSent, r.Fate)
+		require.ErrorIs(t, unsent(t, p), ErrClientClosed)
 		closing.Wait()
 		require.NoError(t, p.Close())
 	})
@@ -112,50 +103,46 @@ func TestRoutedRedirections(t *testing.T) {
 		value any
 		text  string
 	}{
-		"-MOVED 5 10.0.0.2:7000":   {fate: Answered, value: "here"},
-		"-ASK 5 10.0.0.2:7000":     {fate: Answered, value: "asked"},
-		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // the node redirects to itself; the client gives up after MaxRedirects
-		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
-		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
-		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},
-		"-MOVED a b c d":           {fate: Answered, text: "MOVED a b c d"},
-		"-ASK 5 :":                 {fate: Answered, text: "ASK 5 :"},
-		"-TRYAGAIN Multiple keys":  {fate: Answered, text: "TRYAGAIN Multiple keys"},
-		"$9223372036854775807":     {fate: Unknown, text: "no reply"},
-		"*2147483647\r\n*99999999": {fate: Unknown, text: "no reply"},
+		"-MOVED 5 10.0.0.2:7000":   {Answered, "here", ""},
+		"-ASK 5 10.0.0.2:7000":     {Answered, "asked", ""},
+		"-MOVED 5 10.0.0.1:7000":   {Answered, nil, "MOVED 5 10.0.0.1:7000"}, // the node redirects to itself; the client gives up after MaxRedirects
+		"-MOVED 5 10.0.0.9:7000":   {NotSent, nil, "nobody is at 10.0.0.9:7000"},
+		"-ASK 5 10.0.0.9:7000":     {NotSent, nil, "nobody is at 10.0.0.9:7000"},
+		"-MOVED 5 :7001":           {Answered, "same host", ""},
+		"-MOVED a b c d":           {Answered, nil, "MOVED a b c d"},
+		"-ASK 5 :":                 {Answered, nil, "ASK 5 :"},
+		"-TRYAGAIN Multiple keys":  {Answered, nil, "TRYAGAIN Multiple keys"},
+		"$9223372036854775807":     {Unknown, nil, "no reply"},
+		"*2147483647\r\n*99999999": {Unknown, nil, "no reply"},
 	} {
-		t.Run(words, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				client := cast{
-					firstOfCast:     says(words),
-					"10.0.0.1:7001": says("+same host"),
-					other: func(_ int, k *talk) {
-						k.greet(whole)
-						for cmd := k.next(); cmd != nil; cmd = k.next() {
-							if cmd[0] != "ASKING" {
-								k.say("+here\r\n")
-								continue
-							}
-							k.say("+OK\r\n")
-							k.next()
-							k.say("+asked\r\n")
+		virtually(t, words, func(t *testing.T) {
+			p := cast{
+				firstOfCast:     says(words),
+				"10.0.0.1:7001": says("+same host"),
+				other: greeted(func(_ int, k *talk) {
+					for cmd := range k.all {
+						if cmd[0] != "ASKING" {
+							k.say("+here\r\n")
+							continue
 						}
-					},
-				}.client(nil)
-				p := newOf(t, client)
-				for range 5 {
-					r := ask(t, p, "get", "key")
-					require.Equal(t, want.fate, r.Fate, "%v", r.Err)
-					require.Equal(t, want.value, r.Value)
-					require.Zero(t, r.Conn)
-					require.Nil(t, r.Server)
-					if want.text != "" {
-						require.ErrorContains(t, r.Err, want.text)
-					} else {
-						require.NoError(t, r.Err)
+						k.say("+OK\r\n")
+						k.next()
+						k.say("+asked\r\n")
 					}
+				}),
+			}.pool(t)
+			for range 5 {
+				r := ask(t, p, "get", "key")
+				require.Equal(t, want.fate, r.Fate, "%v", r.Err)
+				require.Equal(t, want.value, r.Value)
+				require.Zero(t, r.Conn)
+				require.Nil(t, r.Server)
+				if want.text == "" {
+					require.NoError(t, r.Err)
+				} else {
+					require.ErrorContains(t, r.Err, want.text)
 				}
-			})
+			}
 		})
 	}
 }
@@ -164,10 +151,9 @@ func TestRoutedRedirections(t *testing.T) {
 // carries other requests too. A request that goes where the client expects the slot must have no ASKING.
 func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
-				for cmd := k.next(); cmd != nil; cmd = k.next() {
+		p := cast{
+			firstOfCast: greeted(func(_ int, k *talk) {
+				for cmd := range k.all {
 					assert.NotEqual(t, "ASKING", cmd[0])
 					if cmd[0] == "get" {
 						k.say("-ASK 5 10.0.0.2:7000\r\n")
@@ -175,21 +161,19 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 						k.say("-MOVED 5 10.0.0.2:7000\r\n")
 					}
 				}
-			},
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				k.greet(whole)
+			}),
+			"10.0.0.2:7000": greeted(func(_ int, k *talk) {
 				asking := false
-				for cmd := k.next(); cmd != nil; cmd = k.next() {
+				for cmd := range k.all {
 					k.say("+%v %v\r\n", cmd[0], asking)
 					asking = cmd[0] == "ASKING"
 				}
-			},
-		}.client(nil)
-		p := newOf(t, client)
+			}),
+		}.pool(t)
 		gets, sets := make(replies, 200), make(replies, 200)
 		for i := range 100 {
-			require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: gets}))
-			require.NoError(t, p.Send(Request{Args: []any{"set", i, "v"}, To: sets}))
+			send(t, p, gets, "get", i)
+			send(t, p, sets, "set", i, "v")
 		}
 		for range 100 {
 			require.Equal(t, "get true", gets.wait(t).Value)
@@ -203,29 +187,25 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const limit = 3
-		client := cast{
+		p, in := cast{
 			firstOfCast: says("-MOVED 5 10.0.0.2:7000"),
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				k.greet(whole)
+			"10.0.0.2:7000": greeted(func(_ int, k *talk) {
 				for range 2 * limit { // all of them are outstanding at once
 					k.next()
 				}
 				for range 2 * limit {
 					k.say("+here\r\n")
 				}
-			},
-		}.client(nil)
-		p, in := newOf(t, client, WithOutstanding(limit)), make(replies, 2*limit)
+			}),
+		}.pool(t, WithOutstanding(limit)), make(replies, 2*limit)
 		for range 2 {
 			for range limit {
-				require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+				send(t, p, in, "get", "key")
 			}
 			synctest.Wait() // they have left the first node
 		}
 		for range 2 * limit {
-			r := in.wait(t)
-			require.NoError(t, r.Err)
-			require.Equal(t, "here", r.Value)
+			require.Equal(t, "here", in.wait(t).Value)
 		}
 	})
 }
@@ -234,19 +214,17 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 // memory. It keeps the nodes in use.
 func TestRoutedForgetsIdleNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		nodes := cast{firstOfCast: func(_ int, k *talk) {
-			k.greet(whole)
-			for cmd := k.next(); cmd != nil; cmd = k.next() {
+		nodes := cast{firstOfCast: greeted(func(_ int, k *talk) {
+			for cmd := range k.all {
 				k.say("-MOVED 5 %s\r\n", cmd[1])
 			}
-		}}
+		})}
 		const others = 5
 		addr := func(i int) string { return fmt.Sprintf("10.0.0.2:%d", i) }
 		for i := range others {
 			nodes[addr(i)] = says("+here")
 		}
-		client := nodes.client(nil)
-		p := newOf(t, client).(*routedPool)
+		p := nodes.pool(t).(*routedPool)
 		kept := func() []string {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -263,57 +241,42 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 }
 
 // The pool is closed while a node thinks about a request, and then the node redirects it. The request is executed, and the
-// connection to the other node ends with it: nobody else would end it soon.
-func TestRoutedRedirectionAfterClose(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		ended := make(chan struct{})
-		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
-				for k.next() != nil {
-					time.Sleep(100 * time.Millisecond)
-					k.say("-MOVED 5 10.0.0.2:7000\r\n")
-				}
-			},
-			"10.0.0.2:7000": func(_ int, k *talk) {
-				defer close(ended)
-				says("+here")(0, k)
-			},
-		}.client(nil)
-		p, in, start := New(client), make(replies, 1), time.Now()
-		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
-		time.Sleep(time.Millisecond)
-		require.NoError(t, p.Close())
-		require.Equal(t, "here", in.wait(t).Value)
-		<-ended
-		require.Less(t, time.Since(start), time.Second)
-		require.NoError(t, client.Close())
-	})
-}
-
-// The client is closed while a node thinks about a request, and then the node redirects it. The request fails with
+// connection to the other node ends with it: nobody else would end it soon. If the client is closed, the request fails with
 // NotSent: nobody has executed it.
-func TestRoutedRedirectionAfterTheClientIsClosed(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		client := cast{
-			firstOfCast: func(_ int, k *talk) {
-				k.greet(whole)
-				k.next()
-				time.Sleep(lookPause / 2)
-				k.say("-MOVED 5 10.0.0.2:7000\r\n")
-				k.next()
-			},
-			"10.0.0.2:7000": says("+here"),
-		}.client(nil)
-		p, in := New(client), make(replies, 1)
-		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
-		synctest.Wait()
-		require.NoError(t, client.Close())
-		r := in.wait(t)
-		require.ErrorIs(t, r.Err, ErrClientClosed)
-		require.Equal(t, NotSent, r.Fate)
-		require.NoError(t, p.Close())
-	})
+func TestRoutedRedirectionAfterClose(t *testing.T) {
+	for _, closesClient := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			client := cast{
+				firstOfCast: greeted(func(_ int, k *talk) {
+					for range k.all {
+						time.Sleep(lookPause / 2)
+						k.say("-MOVED 5 %s\r\n", secondOfCast)
+					}
+				}),
+				secondOfCast: func(_ int, k *talk) {
+					defer close(ended)
+					says("+here")(0, k)
+				},
+			}.client()
+			p, start := New(client), time.Now()
+			in := sent(t, p, "get", "key")
+			synctest.Wait()
+			if closesClient {
+				require.NoError(t, client.Close())
+				r := in.wait(t)
+				require.ErrorIs(t, r.Err, ErrClientClosed)
+				require.Equal(t, NotSent, r.Fate)
+				require.NoError(t, p.Close())
+				return
+			}
+			require.NoError(t, p.Close())
+			require.Equal(t, "here", in.wait(t).Value)
+			<-ended
+			require.Less(t, time.Since(start), time.Second)
+			require.NoError(t, client.Close())
+		})
+	}
 }
 
 // The client cannot load the state of the cluster. Requests must fail with NotSent, and Send must not
@@ -335,10 +298,10 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 		p, start := newOf(t, client, WithOutstanding(10)), time.Now()
 		in := make(replies, 100)
 		for range 10 {
-			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			send(t, p, in, "get", "key")
 		}
 		var full *OutstandingError
-		require.ErrorAs(t, p.Send(Request{Args: []any{"get", "key"}, To: in}), &full)
+		require.ErrorAs(t, p.Send(request(in, "get", "key")), &full)
 		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Reserved: true}))
 		require.ErrorContains(t, p.Send(Request{Args: []any{"get", 1.5}, To: in, Reserved: true}), "float64")
 		require.Zero(t, time.Since(start))

@@ -2,8 +2,6 @@ package pool
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -18,95 +16,93 @@ import (
 )
 
 // known sends one request and returns the Server of the reply. It fails if there is none.
-func known(t *testing.T, p Pool) *Server {
-	t.Helper()
-	s := answer(t, p, "ping").Server
-	require.NotNil(t, s, "the reply has no Server")
+func known(tb testing.TB, p Pool) *Server {
+	tb.Helper()
+	s := answer(tb, p, "ping").Server
+	require.NotNil(tb, s, "the reply has no Server")
 	return s
 }
 
 // restart kills the node, starts it again, and waits until p has a connection to it.
-func restart(t *testing.T, node *embedded.Node, p Pool) {
-	t.Helper()
-	node.Kill()
-	node.Restart(true)
-	for ask(t, p, "ping").Err != nil { // the first request may meet the end of the old connection
+func (s *scene) restart(p Pool) {
+	s.Helper()
+	s.Kill()
+	s.Restart(true)
+	for ask(s, p, "ping").Err != nil { // the first request may meet the end of the old connection
 		time.Sleep(time.Millisecond)
 	}
 }
 
-var infoArgs = []any{"info", "server"}
-
 func TestServerIsKnownAtTheFirstReply(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		time.Sleep(90*time.Second + 300*time.Millisecond)
-		p := New(clientOf(t, node, nil))
-		s := known(t, p)
-		text := answer(t, p, "info", "server").Value.(string)
-		require.Equal(t, Server{RunID: field(text, "run_id"), Uptime: 90 * time.Second, At: time.Now()}, *s)
+		p := s.pool()
+		found := known(s, p)
+		text := answer(s, p, "info", "server").Value.(string)
+		require.Equal(s, Server{RunID: field(text, "run_id"), Uptime: 90 * time.Second, At: time.Now()}, *found)
 		for range 100 {
-			require.Same(t, s, known(t, p))
-			require.Same(t, s, ask(t, p, "no such command").Server, "with an error that the node answered")
+			require.Same(s, found, known(s, p))
+			require.Same(s, found, ask(s, p, "no such command").Server, "with an error that the node answered")
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.Equal(t, 2, node.Commands("info"), "one INFO of the pool, and one of this test")
+		require.Equal(s, 2, s.Commands("info"), "one INFO of the pool, and one of this test")
 	})
 }
 
 // The server reports the difference of two clock readings in whole seconds, so the age may be off
 // by up to 1 s in either direction.
 func TestServerAge(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		require.Zero(t, time.Now().Nanosecond(), "a bubble begins at a whole second")
+	bubble(t, func(s *scene) {
+		require.Zero(s, time.Now().Nanosecond(), "a bubble begins at a whole second")
 		start := time.Now()
 		time.Sleep(10*time.Second + 700*time.Millisecond)
-		p := New(clientOf(t, node, nil))
-		s := known(t, p)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 10.7 s")
-		require.Equal(t, -700*time.Millisecond, s.Age(start))
-		require.Equal(t, -10*time.Second, s.Age(start.Add(-9300*time.Millisecond)), "before the process started")
+		p := s.pool()
+		found := known(s, p)
+		require.Equal(s, 10*time.Second, found.Age(time.Now()), "the true age is 10.7 s")
+		require.Equal(s, -700*time.Millisecond, found.Age(start))
+		require.Equal(s, -10*time.Second, found.Age(start.Add(-9300*time.Millisecond)), "before the process started")
 		time.Sleep(time.Hour)
-		require.Equal(t, time.Hour+10*time.Second, s.Age(time.Now()))
+		require.Equal(s, time.Hour+10*time.Second, found.Age(time.Now()))
 
 		time.Sleep(200 * time.Millisecond) // to .9 of a second
 		up := time.Now()
-		node.Kill()
-		node.Restart(true)
+		s.Kill()
+		s.Restart(true)
 		time.Sleep(1200 * time.Millisecond)
-		s = known(t, p) // on a new connection: the stream had ended
-		require.Equal(t, 2*time.Second, s.Age(time.Now()), "the true age is 1.2 s")
-		require.Equal(t, 800*time.Millisecond, s.Age(up))
+		found = known(s, p) // on a new connection: the stream had ended
+		require.Equal(s, 2*time.Second, found.Age(time.Now()), "the true age is 1.2 s")
+		require.Equal(s, 800*time.Millisecond, found.Age(up))
 	})
 }
 
 // A slow answer to INFO makes the process seem younger than it is, never older. The guard relies on
 // that: a process that seems too old would count too early.
 func TestServerAgeWithSlowAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		time.Sleep(10 * time.Second)
-		node.On("script", 1, embedded.Fault{Delay: 2 * time.Second}) // behind INFO, in the same round trip
-		p := New(clientOf(t, node, nil))
-		s := known(t, p)
-		require.Equal(t, 10*time.Second, s.Uptime)
-		require.Equal(t, 10*time.Second, s.Age(time.Now()), "the true age is 12 s")
+		s.On("script", 1, embedded.Fault{Delay: 2 * time.Second}) // behind INFO, in the same round trip
+		p := s.pool()
+		found := known(s, p)
+		require.Equal(s, 10*time.Second, found.Uptime)
+		require.Equal(s, 10*time.Second, found.Age(time.Now()), "the true age is 12 s")
 	})
 }
 
 const noInfo = "NOPERM this user has no permissions to run the 'info' command"
 
 func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		node.On("info", 1000, embedded.Fault{Err: noInfo})
-		p := New(clientOf(t, node, nil), WithNoLocksBefore(time.Now().Add(time.Minute)))
+	bubble(t, func(s *scene) {
+		s.refuses("info", 1000, noInfo)
+		p := s.pool(WithNoLocksBefore(time.Now().Add(time.Minute)))
 		for connections := 1; connections <= 3; connections++ {
 			for range 50 {
-				require.Nil(t, answer(t, p, "ping").Server)
+				require.Nil(s, answer(s, p, "ping").Server)
 			}
-			require.Equal(t, connections, node.Commands("info"))
-			restart(t, node, p)
+			require.Equal(s, connections, s.Commands("info"))
+			s.restart(p)
 		}
-		require.Equal(t, 4, node.Commands("info"))
-		require.Nil(t, answer(t, p, testScript.Args(1, "k")...).Value, "scripts are loaded even so")
+		require.Equal(s, 4, s.Commands("info"))
+		require.Nil(s, answer(s, p, testScript.Args(1, "k")...).Value, "scripts are loaded even so")
 	})
 }
 
@@ -114,21 +110,18 @@ func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 // must not use such a connection, because it would never learn the Server on it, or load the scripts.
 func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	for command, perConnection := range map[string]int{"info": 1, "script": len(knownScripts())} {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			node.On(command, redialTries*perConnection, embedded.Fault{Err: "BUSY Redis is busy running a script."})
-			p := New(clientOf(t, node, nil))
+		bubble(t, func(s *scene) {
+			s.refuses(command, redialTries*perConnection, "BUSY Redis is busy running a script.")
+			p := s.pool()
 			for range 2 * redialTries { // the second half fails without another attempt to connect
-				r := ask(t, p, "incr", "n")
-				require.ErrorContains(t, r.Err, "BUSY")
-				require.Equal(t, NotSent, r.Fate)
-				require.Nil(t, r.Server)
+				require.ErrorContains(s, unsent(s, p), "BUSY")
 			}
-			require.Equal(t, redialTries, node.Commands("info"))
+			require.Equal(s, redialTries, s.Commands("info"))
 			time.Sleep(redialPause)
-			s := known(t, p)
-			require.Same(t, s, known(t, p))
-			require.Equal(t, redialTries+1, node.Commands("info"))
-			require.Zero(t, node.Commands("incr"))
+			found := known(s, p)
+			require.Same(s, found, known(s, p))
+			require.Equal(s, redialTries+1, s.Commands("info"))
+			require.Zero(s, s.Commands("get"))
 		})
 	}
 }
@@ -136,12 +129,12 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 // The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
 // refusal must not hide the failure that follows it.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		node.On("info", 1, embedded.Fault{Err: noInfo})
-		node.On("script", 1, embedded.Fault{LoseCommand: true})
-		p := New(clientOf(t, node, nil))
-		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
-		known(t, p)
+	bubble(t, func(s *scene) {
+		s.refuses("info", 1, noInfo)
+		s.On("script", 1, embedded.Fault{LoseCommand: true})
+		p := s.pool()
+		require.Error(s, unsent(s, p))
+		known(s, p)
 	})
 }
 
@@ -157,44 +150,39 @@ func (l learning) Write(b []byte) (int, error) {
 }
 
 func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		before := len(knownScripts())
-		known(t, New(clientOf(t, node, func(o *redis.Options) {
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				conn, err := node.Dial(ctx, network, addr)
-				return learning{conn}, err
-			}
-		})))
-		require.Len(t, knownScripts(), before+1, "on one connection")
+		known(s, s.with(dialing(nil, func(conn net.Conn) net.Conn { return learning{conn} })))
+		require.Len(s, knownScripts(), before+1, "on one connection")
 	})
 }
 
 // In a bubble time.Now has no monotonic clock reading.
 func TestWithNoLocksBeforeMarksServersThatStartedBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		start := time.Now()
-		client := clientOf(t, node, nil)
+		client := s.client()
 		plain, marking := New(client), New(client, WithNoLocksBefore(start.Add(time.Minute)))
-		shared, marked := known(t, plain), known(t, marking)
-		require.False(t, shared.New)
-		require.True(t, marked.New)
+		shared, marked := known(s, plain), known(s, marking)
+		require.False(s, shared.New)
+		require.True(s, marked.New)
 		want := *shared
 		want.New = true
-		require.Equal(t, want, *marked, "only New differs")
-		require.Same(t, shared, known(t, plain), "the shared Server is not changed")
-		require.Same(t, marked, known(t, marking))
+		require.Equal(s, want, *marked, "only New differs")
+		require.Same(s, shared, known(s, plain), "the shared Server is not changed")
+		require.Same(s, marked, known(s, marking))
 
 		time.Sleep(time.Hour) // the stream ends
-		require.True(t, known(t, marking).New, "the same process, identified again")
-		require.NotEqual(t, marked.At, known(t, marking).At)
-		require.True(t, known(t, marking.(*streamPool).Sibling()).New)
+		require.True(s, known(s, marking).New, "the same process, identified again")
+		require.NotEqual(s, marked.At, known(s, marking).At)
+		require.True(s, known(s, marking.(*streamPool).Sibling()).New)
 
-		restart(t, node, marking)
-		require.False(t, known(t, marking).New)
-		require.False(t, known(t, New(client, WithNoLocksBefore(start.Add(time.Minute)))).New, "a process that starts now")
-		require.False(t, known(t, New(client, WithNoLocksBefore(time.Time{}))).New)
-		require.True(t, known(t, New(client, WithNoLocksBefore(time.Now().Add(2*time.Second)))).New)
-		require.Zero(t, marking.(interface{ RestartGuard() time.Duration }).RestartGuard())
+		s.restart(marking)
+		require.False(s, known(s, marking).New)
+		require.False(s, known(s, New(client, WithNoLocksBefore(start.Add(time.Minute)))).New, "a process that starts now")
+		require.False(s, known(s, New(client, WithNoLocksBefore(time.Time{}))).New)
+		require.True(s, known(s, New(client, WithNoLocksBefore(time.Now().Add(2*time.Second)))).New)
+		require.Zero(s, marking.(interface{ RestartGuard() time.Duration }).RestartGuard())
 	})
 }
 
@@ -202,25 +190,24 @@ func TestWithNoLocksBeforeMarksServersThatStartedBefore(t *testing.T) {
 // 2 s earlier always is.
 func TestWithNoLocksBeforeNeverMarksAServerThatStartedLater(t *testing.T) {
 	const step = 250 * time.Millisecond
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		for begin := range 4 {
 			for age := range 12 {
 				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + time.Duration(begin)*step)))
-				node.Kill()
-				node.Restart(true)
+				s.Kill()
+				s.Restart(true)
 				started := time.Now()
 				time.Sleep(time.Duration(age) * step)
-				client := clientOf(t, node, nil)
-				require.False(t, known(t, New(client, WithNoLocksBefore(started))).New, "%d %d", begin, age)
-				require.True(t, known(t, New(client, WithNoLocksBefore(started.Add(2*time.Second)))).New, "%d %d", begin, age)
+				client := s.client()
+				require.False(s, known(s, New(client, WithNoLocksBefore(started))).New, "%d %d", begin, age)
+				require.True(s, known(s, New(client, WithNoLocksBefore(started.Add(2*time.Second)))).New, "%d %d", begin, age)
 			}
 		}
 	})
 }
 
 func TestWithNoLocksBeforeRefusesATimeThatMoves(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
+	client := unused(t, &redis.Options{})
 	for name, c := range map[string]struct {
 		t    time.Time
 		want string
@@ -241,7 +228,7 @@ func TestWithNoLocksBeforeRefusesATimeThatMoves(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, "pool: WithNoLocksBefore("+c.t.String()+") "+c.want)
-			require.Equal(t, err, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}))
+			require.Equal(t, err, p.Send(request(make(replies, 1), "ping")))
 		})
 	}
 }
@@ -251,11 +238,10 @@ func TestWithRestartGuard(t *testing.T) {
 		Err() error
 		RestartGuard() time.Duration
 	}
-	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	clients := hookable(t)
+	plain, ring, cluster := clients["*redis.Client"], clients["*redis.Ring"], clients["*redis.ClusterClient"]
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	t.Cleanup(func() { _ = errors.Join(plain.Close(), failover.Close(), ring.Close(), cluster.Close()) })
+	t.Cleanup(func() { _ = failover.Close() })
 	for name, c := range map[string]struct {
 		client redis.UniversalClient
 		asked  time.Duration
@@ -278,7 +264,7 @@ func TestWithRestartGuard(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, p.(guarded).Err(), c.err)
-			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}), c.err)
+			require.ErrorContains(t, p.Send(request(make(replies, 1), "ping")), c.err)
 		})
 	}
 }
@@ -286,47 +272,39 @@ func TestWithRestartGuard(t *testing.T) {
 // A reply is delivered after its process has died and the next one has started. The pool must still
 // attribute it to the old process.
 func TestServerOfALateReplyIsTheOneThatAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		old := known(t, p)
-		hold, late, next := make(chan struct{}), make(replies, 1), make(replies, 3)
-		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: holding(hold)}))
-		require.NoError(t, p.Send(Request{Args: infoArgs, To: late}))
+	bubble(t, func(s *scene) {
+		p := s.pool()
+		old := known(s, p)
+		hold, next := make(chan struct{}), make(replies, 3)
+		send(s, p, holding(hold), "ping")
+		late := sent(s, p, "info", "server")
 		synctest.Wait() // both requests are answered; the Receiver of the first one blocks
-		node.Kill()
-		node.Restart(true)
+		s.Kill()
+		s.Restart(true)
 		for range 3 { // sent on the old connection: nothing has read its end yet
-			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: next}))
+			send(s, p, next, "ping")
 			time.Sleep(time.Second)
 		}
 		close(hold)
-		r := late.wait(t)
-		require.Equal(t, old.RunID, field(r.Value.(string), "run_id"), "the old process answered")
-		require.Same(t, old, r.Server)
-		require.NotEqual(t, old.RunID, known(t, p).RunID)
+		r := late.wait(s)
+		require.Equal(s, old.RunID, field(r.Value.(string), "run_id"), "the old process answered")
+		require.Same(s, old, r.Server)
+		require.NotEqual(s, old.RunID, known(s, p).RunID)
 	})
 }
 
 // A request waits for a connection while the node restarts. The process that answers it started
 // after the request was sent, so its age at that time must be less than 1 s.
 func TestServerMayHaveStartedAfterTheRequest(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		time.Sleep(time.Hour)
 		dialed := make(chan struct{})
-		p := New(clientOf(t, node, func(o *redis.Options) {
-			dial := o.Dialer
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				<-dialed
-				return dial(ctx, network, addr)
-			}
-		}))
-		in, sent := make(replies, 1), time.Now()
-		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: in}))
+		in, start := sent(s, s.with(dialing(func() { <-dialed }, nil)), "ping"), time.Now()
 		time.Sleep(3 * time.Second)
-		node.Kill()
-		node.Restart(true)
+		s.Kill()
+		s.Restart(true)
 		close(dialed)
-		require.Less(t, in.wait(t).Server.Age(sent), time.Second)
+		require.Less(s, in.wait(s).Server.Age(start), time.Second)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -18,18 +17,13 @@ import (
 )
 
 // clientOf returns a client of the server; change edits its options.
-func clientOf(t *testing.T, addr string, change func(*redis.Options)) *redis.Client {
+func clientOf(t *testing.T, addr string, changes ...func(*redis.Options)) *redis.Client {
 	t.Helper()
-	options := &redis.Options{
-		Addr:                     addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if change != nil {
+	options := &redis.Options{Addr: addr, MaintNotificationsConfig: pool.NoNotifications}
+	for _, change := range changes {
 		change(options)
 	}
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return pool.Unused(t, options)
 }
 
 // poolOf returns a Pool that the end of the test closes.
@@ -80,20 +74,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // smallestACL holds the permissions that a user of plain locks needs besides those for the keys. A
 // script needs permission for the commands that it calls. HELLO and AUTH need no permission.
-var smallestACL = []string{"+set", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"}
+var smallestACL = []any{"+set", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"}
 
 func TestServerWithSmallestACL(t *testing.T) {
 	server := realredis.Start(t, 1)[0]
-	as := func(name string, rules []string) pool.Pool {
-		args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~lock:*"}
-		for _, rule := range rules {
-			args = append(args, rule)
-		}
-		_, err := server.Do(args...)
-		require.NoError(t, err)
-		return poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) {
-			o.Username, o.Password = name, "secret"
-		}))
+	as := func(name string, rules []any) pool.Pool {
+		return asUser(t, server, name, append([]any{"~lock:*"}, rules...)...)
 	}
 	p := as("smallest", smallestACL)
 	lockOnce(t, p, "lock:a")
@@ -103,15 +89,12 @@ func TestServerWithSmallestACL(t *testing.T) {
 	lockOnce(t, as("loading", append(smallestACL[:6:6], "+evalsha", "+script|load")), "lock:b")
 
 	for i, rule := range smallestACL {
-		_, err := server.Do("flushall") // remove what the previous user left
-		require.NoError(t, err)
-		_, err = server.Do("script", "flush")
-		require.NoError(t, err)
+		realredis.Must(t, server, "flushall") // remove what the previous user left
+		realredis.Must(t, server, "script", "flush")
 		p := as("without", slices.Delete(slices.Clone(smallestACL), i, i+1))
 		require.True(t, refusesSomething(t, p), "locks work without %s", rule)
 		require.NoError(t, p.Close())
-		_, err = server.Do("acl", "deluser", "without")
-		require.NoError(t, err)
+		realredis.Must(t, server, "acl", "deluser", "without")
 	}
 }
 

@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -17,19 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 const within = 100 * time.Millisecond
-
-// sendWithin is sendAll with Request.Within set.
-func sendWithin(t *testing.T, p Pool, within time.Duration, to Receiver, first, last int) {
-	t.Helper()
-	for i := first; i <= last; i++ {
-		require.NoError(t, p.Send(Request{Args: []any{"echo", i}, Within: within, To: to, Tag: i}))
-	}
-}
 
 // forgotten returns a peer whose first connection falls silent after some answers, like a connection
 // that a firewall has forgotten. Later connections work. opened counts all of them.
@@ -45,7 +34,7 @@ func forgotten(answers int, opened *atomic.Int64) peer {
 			cmd := k.next()
 			k.say("+%s\r\n", cmd[1])
 		}
-		_, _ = io.Copy(io.Discard, k)
+		k.drain()
 	}
 }
 
@@ -55,29 +44,23 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 			var opened atomic.Int64
 			in := newLedger(t)
 			p := forgotten(1, &opened).pool(func(o *redis.Options) { o.ReadTimeout = timeout })
-			sendWithin(t, p, within, in, 1, 1)
-			synctest.Wait()
-			require.Equal(t, "a", in.fates())
+			in.sendWithin(p, within, 1)
+			in.has("a")
 			time.Sleep(10 * time.Second)
-			sendWithin(t, p, within, in, 2, 3)
+			in.sendWithin(p, within, 2)
 			time.Sleep(within + lastLook - time.Nanosecond)
-			synctest.Wait()
-			require.Equal(t, "a", in.fates())
-			sendWithin(t, p, within, in, 4, 4)
+			in.has("a")
+			in.sendWithin(p, within, 1)
 			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			require.Equal(t, "auuu", in.fates(), "the pool must give up all requests that the first connection has not answered")
+			in.has("auuu", "the pool must give up all requests that the first connection has not answered")
 			require.ErrorIs(t, in.replies[2].Err, os.ErrDeadlineExceeded)
-			sendWithin(t, p, within, in, 5, 100)
-			synctest.Wait()
-			require.Equal(t, "auuu"+strings.Repeat("a", 96), in.fates())
+			in.sendWithin(p, within, 96)
+			in.has("auuu" + strings.Repeat("a", 96))
 			require.Equal(t, in.replies[4].Conn+1, in.replies[5].Conn)
-			require.Equal(t, int64(2), opened.Load())
+			require.EqualValues(t, 2, opened.Load())
 			require.NoError(t, p.Close())
 			synctest.Wait()
-			streams.Lock()
-			defer streams.Unlock()
-			require.Empty(t, streams.running)
+			require.Zero(t, runningStreams())
 		})
 	}
 }
@@ -86,18 +69,17 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
-		p := peer(func(n int, k *talk) {
-			if k.greet(whole); n == 1 {
+		p := greeted(func(n int, k *talk) {
+			if n == 1 {
 				time.Sleep(time.Minute) // nothing is read
 			}
 			k.echo()
-		}).pool(nil)
-		sendWithin(t, p, within, in, 1, 1)
+		}).pool()
+		in.sendWithin(p, within, 1)
 		synctest.Wait()
-		sendWithin(t, p, within, in, 2, 9)
+		in.sendWithin(p, within, 8)
 		time.Sleep(within + lastLook)
-		synctest.Wait()
-		require.Equal(t, "uaaaaaaaa", in.fates())
+		in.has("uaaaaaaaa")
 	})
 }
 
@@ -118,20 +100,19 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 			"a later one":         {within: []time.Duration{time.Second}, later: within, want: within + lastLook},
 		} {
 			var opened atomic.Int64
-			p, in := forgotten(1, &opened).pool(nil), newLedger(t)
-			sendWithin(t, p, 1, in, 1, 1) // answered, so its Within must not count
+			p, in := forgotten(1, &opened).pool(), newLedger(t)
+			in.sendWithin(p, 1, 1) // answered, so its Within must not count
 			synctest.Wait()
 			start := time.Now()
-			for i, w := range c.within {
-				sendWithin(t, p, w, in, i+2, i+2)
+			for _, w := range c.within {
+				in.sendWithin(p, w, 1)
 			}
 			if c.later > 0 {
 				time.Sleep(10 * time.Millisecond)
-				sendWithin(t, p, c.later, in, len(c.within)+2, len(c.within)+2)
+				in.sendWithin(p, c.later, 1)
 			}
 			for len(in.fates()) == 1 {
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
+				settle(time.Millisecond)
 			}
 			require.Equal(t, c.want, time.Since(start), name)
 			require.NoError(t, p.Close())
@@ -143,72 +124,57 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 // connection, so no request is lost, and closes the second. Meanwhile one second connection follows another, one at a time.
 func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
+		bubble(t, func(s *scene) {
 			var dials, open atomic.Int64
-			p := New(clientOf(t, node, func(o *redis.Options) {
-				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					dials.Add(1)
-					assert.LessOrEqual(t, open.Load(), int64(1))
-					c, err := node.Dial(ctx, network, addr)
-					return counted(c, &open), err
-				}
-			}))
-			in := newLedger(t)
-			sendWithin(t, p, within, in, 1, 1)
+			p := s.with(dialing(func() {
+				dials.Add(1)
+				assert.LessOrEqual(s, open.Load(), int64(1))
+			}, func(c net.Conn) net.Conn { return counted(c, &open) }))
+			in := newLedger(s)
+			in.sendWithin(p, within, 1)
 			synctest.Wait()
-			node.Freeze()
-			n := 1
+			s.Freeze()
 			for start := time.Now(); time.Since(start) < frozen; time.Sleep(50 * time.Millisecond) {
-				n++
-				sendWithin(t, p, within, in, n, n)
+				in.sendWithin(p, within, 1)
 			}
-			require.Equal(t, "a", in.fates())
-			node.Thaw()
+			in.has("a")
+			s.Thaw()
 			time.Sleep(time.Second)
-			require.Equal(t, strings.Repeat("a", n), in.fates())
-			require.Equal(t, in.replies[1].Conn, in.replies[n].Conn)
-			require.Equal(t, 2+int64((frozen-within)/minPace), dials.Load())
-			require.Equal(t, 1, node.CurrentConnectionCount())
+			in.has(strings.Repeat("a", in.sent))
+			require.Equal(s, in.replies[1].Conn, in.replies[in.sent].Conn)
+			require.Equal(s, 2+int64((frozen-within)/minPace), dials.Load())
+			s.connected(1)
 		})
 	}
 }
 
 // Silent tells for how long a reply has been owed, or a connection been opened. It tells 0 as long as nothing is owed.
 func TestSilent(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
+	bubble(t, func(s *scene) {
 		hang := make(chan struct{})
-		p := New(clientOf(t, node, func(o *redis.Options) {
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				<-hang
-				return node.Dial(ctx, network, addr)
-			}
-		})).(interface {
-			Pool
-			Silent() time.Duration
-		})
-		in := newLedger(t)
-		require.Zero(t, p.Silent(), "nothing was sent")
-		sendWithin(t, p, 0, in, 1, 1)
+		p := s.with(dialing(func() { <-hang }, nil)).(*streamPool)
+		in := newLedger(s)
+		require.Zero(s, p.Silent(), "nothing was sent")
+		in.sendWithin(p, 0, 1)
 		time.Sleep(time.Second)
-		require.Equal(t, time.Second, p.Silent(), "a connection is opened")
+		require.Equal(s, time.Second, p.Silent(), "a connection is opened")
 		close(hang)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Zero(t, p.Silent(), "all is answered")
-		node.Freeze()
-		sendWithin(t, p, 0, in, 2, 2)
+		require.Zero(s, p.Silent(), "all is answered")
+		s.Freeze()
+		in.sendWithin(p, 0, 1)
 		time.Sleep(time.Second)
-		sendWithin(t, p, 0, in, 3, 3)
+		in.sendWithin(p, 0, 1)
 		time.Sleep(time.Second)
-		require.InDelta(t, 2*time.Second, p.Silent(), float64(time.Microsecond))
-		node.Thaw()
+		require.InDelta(s, 2*time.Second, p.Silent(), float64(time.Microsecond))
+		s.Thaw()
 		synctest.Wait()
-		require.Zero(t, p.Silent())
-		node.Close()
+		require.Zero(s, p.Silent())
+		s.Close()
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Zero(t, p.Silent(), "the connection was lost, and nothing is owed")
-		require.NoError(t, p.Close())
+		require.Zero(s, p.Silent(), "the connection was lost, and nothing is owed")
 	})
 }
 
@@ -220,36 +186,27 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 		var opened atomic.Int64
 		p := peer(func(_ int, k *talk) {
 			opened.Add(1)
-			for cmd := k.next(); cmd != nil; cmd = k.next() {
+			for cmd := range k.all {
 				if cmd[0] != "script" {
 					time.Sleep(trip)
 				}
-				k.say("%s", usual(cmd))
+				k.reply(cmd)
 			}
-		}).pool(nil)
-		first := answer(t, p, "echo", "0").Conn
+		}).pool()
+		first, in := answer(t, p, "echo", "0").Conn, newLedger(t)
 		rounds := func(d time.Duration) {
 			for start := time.Now(); time.Since(start) < d; {
-				in := make(replies, 1)
-				require.NoError(t, p.Send(Request{Args: []any{"echo", 1}, Within: minPatience, To: in}))
-				r := in.wait(t)
-				require.Equal(t, Answered, r.Fate)
-				require.Equal(t, first, r.Conn)
+				in.sendWithin(p, minPatience, 1)
+				time.Sleep(trip)
+				in.has(strings.Repeat("a", in.sent))
+				require.Equal(t, first, in.conn)
 			}
 		}
 		rounds(forgetAfter)
-		require.Equal(t, int64(4), opened.Load(), "after silences of 50, 100 and 200 ms")
+		require.EqualValues(t, 4, opened.Load(), "after silences of 50, 100 and 200 ms")
 		rounds(10 * forgetAfter)
 		require.LessOrEqual(t, opened.Load(), int64(4+10))
 	})
-}
-
-// A lingerer is a ledger whose Receive is slow.
-type lingerer struct{ *ledger }
-
-func (l lingerer) Receive(tag int, r Reply) {
-	time.Sleep(10 * lastLook)
-	l.ledger.Receive(tag, r)
 }
 
 // A reply arrives on the first connection just before the second would replace it, and its Receiver is
@@ -266,16 +223,16 @@ func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 			}
 			k.say("+1\r\n")
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
-		sendWithin(t, p, within, lingerer{in}, 1, 1)
+		in.slow = 10 * lastLook
+		in.sendWithin(p, within, 1)
 		synctest.Wait()
-		sendWithin(t, p, within, lingerer{in}, 2, 2)
+		in.sendWithin(p, within, 1)
 		time.Sleep(within + 50*lastLook)
-		synctest.Wait()
-		require.Equal(t, "aa", in.fates())
+		in.has("aa")
 		require.Equal(t, in.replies[1].Conn, in.replies[2].Conn)
-		require.Equal(t, int64(2), opened.Load())
+		require.EqualValues(t, 2, opened.Load())
 	})
 }
 
@@ -297,90 +254,65 @@ func (c countedConn) Close() error { c.close(); return c.Conn.Close() }
 // ignores its context. Then a few dials may hang, and the stream must close what they return.
 func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 	const moved = 2100 * time.Millisecond
-	type dial = func(ctx context.Context, peer func(peer) net.Conn) (net.Conn, error)
-	silentPeer := func(answers int) dial {
-		return func(_ context.Context, to func(peer) net.Conn) (net.Conn, error) {
-			return to(func(_ int, k *talk) { k.greet(answers); _, _ = io.Copy(io.Discard, k) }), nil
-		}
-	}
+	silent := peer(func(_ int, k *talk) { k.drain() })
 	for name, a := range map[string]struct {
-		dial dial
+		dial func(context.Context) peer
 		pace time.Duration // of the tries
 		most int64         // how many may be under way
 	}{
-		"accepts and is silent": {silentPeer(0), minPace, 1},
-		"accepts nothing": {func(ctx context.Context, _ func(peer) net.Conn) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, minPace, 1},
-		"the Dialer ignores its context": {func(_ context.Context, to func(peer) net.Conn) (net.Conn, error) {
-			time.Sleep(4 * time.Second)
-			return to(func(_ int, k *talk) { _, _ = io.Copy(io.Discard, k) }), nil
-		}, maxPace, 5},
-		"the Dialer ends its goroutine": {func(context.Context, func(peer) net.Conn) (net.Conn, error) {
-			runtime.Goexit()
-			return nil, nil
-		}, minPace, 1},
+		"accepts and is silent":          {func(context.Context) peer { return silent }, minPace, 1},
+		"accepts nothing":                {func(ctx context.Context) peer { <-ctx.Done(); return nil }, minPace, 1},
+		"the Dialer ignores its context": {func(context.Context) peer { time.Sleep(4 * time.Second); return silent }, maxPace, 5},
+		"the Dialer ends its goroutine":  {func(context.Context) peer { runtime.Goexit(); return nil }, minPace, 1},
 	} {
 		for _, connected := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, connected %v", name, connected), func(t *testing.T) {
-				virtual(t, func(t *testing.T) {
-					var stopped time.Time
-					var mu sync.Mutex
-					var dials []time.Duration // since the machine stopped; guarded by mu
-					var open, hang atomic.Int64
-					connect := func(to peer) net.Conn {
-						ours, theirs := net.Pipe()
-						go func() {
-							defer func() { _ = theirs.Close() }()
-							to(1, newTalk(theirs))
-						}()
-						return counted(ours, &open)
-					}
-					b := peer(func(_ int, k *talk) { k.greet(whole); k.echo() })
-					p := peer(nil).pool(func(o *redis.Options) {
-						o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-							if stopped.IsZero() {
-								return connect(func(_ int, k *talk) { k.greet(whole); k.next(); k.say("+1\r\n"); _, _ = io.Copy(io.Discard, k) }), nil
-							}
-							since := time.Since(stopped)
-							mu.Lock()
-							dials = append(dials, since)
-							mu.Unlock()
-							if since >= moved {
-								return connect(b), nil
-							}
-							hang.Add(1)
-							defer hang.Add(-1)
-							assert.LessOrEqual(t, hang.Load()+open.Load(), a.most+1)
-							return a.dial(ctx, connect)
+			virtually(t, fmt.Sprintf("%s, connected %v", name, connected), func(t *testing.T) {
+				var stopped time.Time
+				var mu sync.Mutex
+				var dials []time.Duration // since the machine stopped; guarded by mu
+				var open, hang atomic.Int64
+				connect := func(to peer) (net.Conn, error) { return counted(to.connect(1), &open), nil }
+				p := peer(nil).pool(func(o *redis.Options) {
+					o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+						if stopped.IsZero() {
+							return connect(forgotten(1, new(atomic.Int64)))
 						}
-					})
-					in, next, pace := newLedger(t), 1, maxPace
-					if connected {
-						pace = a.pace
-						sendWithin(t, p, within, in, 1, 1)
-						synctest.Wait()
-						require.Equal(t, "a", in.fates())
-						next = 2
+						since := time.Since(stopped)
+						mu.Lock()
+						dials = append(dials, since)
+						mu.Unlock()
+						if since >= moved {
+							return connect(func(_ int, k *talk) { k.greet(whole); k.echo() })
+						}
+						hang.Add(1)
+						defer hang.Add(-1)
+						assert.LessOrEqual(t, hang.Load()+open.Load(), a.most+1)
+						if to := a.dial(ctx); to != nil {
+							return connect(to)
+						}
+						return nil, ctx.Err()
 					}
-					stopped = time.Now()
-					lastOf := func() string { f := in.fates(); return f[max(0, len(f)-1):] }
-					for ; lastOf() != "a" || time.Since(stopped) < moved; next++ { // somebody waits all the time, as a lock does
-						sendWithin(t, p, within, in, next, next)
-						time.Sleep(10 * time.Millisecond)
-						synctest.Wait()
-						require.Less(t, time.Since(stopped), moved+pace+50*time.Millisecond)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					for i, at := range dials[1:] {
-						require.LessOrEqual(t, at-dials[i], pace+lastWord+lastLook)
-					}
-					require.NoError(t, p.Close())
-					time.Sleep(time.Minute)
-					require.Zero(t, open.Load()+hang.Load(), "all connections are closed")
 				})
+				in, pace := newLedger(t), maxPace
+				if connected {
+					pace = a.pace
+					in.sendWithin(p, within, 1)
+					in.has("a")
+				}
+				stopped = time.Now()
+				for !strings.HasSuffix(in.fates(), "a") || time.Since(stopped) < moved { // somebody waits all the time, as a lock does
+					in.sendWithin(p, within, 1)
+					settle(10 * time.Millisecond)
+					require.Less(t, time.Since(stopped), moved+pace+50*time.Millisecond)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i, at := range dials[1:] {
+					require.LessOrEqual(t, at-dials[i], pace+lastWord+lastLook)
+				}
+				require.NoError(t, p.Close())
+				time.Sleep(time.Minute)
+				require.Zero(t, open.Load()+hang.Load(), "all connections are closed")
 			})
 		}
 	}
@@ -394,16 +326,16 @@ func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
 			const trip = 250 * time.Millisecond
 			var dials, forgotten atomic.Int64
 			p := peer(func(_ int, k *talk) {
-				for cmd := k.next(); cmd != nil; cmd = k.next() {
+				for cmd := range k.all {
 					if cmd[0] != "script" {
 						time.Sleep(trip)
 					}
 					if forgotten.Load() == 1 {
 						forgotten.Add(1)
-						_, _ = io.Copy(io.Discard, k)
+						k.drain()
 						return
 					}
-					k.say("%s", usual(cmd))
+					k.reply(cmd)
 				}
 			}).pool(func(o *redis.Options) {
 				o.ReadTimeout = maxReadTimeout
@@ -419,13 +351,13 @@ func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
 			time.Sleep(time.Second)
 			dials.Store(0)
 			forgotten.Store(1)
-			start, in := time.Now(), make(replies, 1)
-			require.NoError(t, p.Send(Request{Args: []any{"echo", 1}, Within: within, To: in}))
-			require.Equal(t, Unknown, in.wait(t).Fate)
-			require.Less(t, time.Since(start), within+dial+5*trip)
-			require.Equal(t, int64(1), dials.Load())
+			in := newLedger(t)
+			in.sendWithin(p, within, 1)
+			time.Sleep(within + dial + 5*trip - 1)
+			in.has("u")
+			require.EqualValues(t, 1, dials.Load())
 			answer(t, p, "echo", "2")
-			require.Equal(t, int64(1), dials.Load())
+			require.EqualValues(t, 1, dials.Load())
 		})
 	}
 }
@@ -438,18 +370,15 @@ func TestClosedStreamEndsWithItsSilentConnection(t *testing.T) {
 		p := peer(func(n int, k *talk) {
 			defer ended.Add(1)
 			forgotten(0, &opened)(n, k)
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
-		sendWithin(t, p, within, in, 1, 1)
+		in.sendWithin(p, within, 1)
 		require.NoError(t, p.Close())
 		time.Sleep(within + lastLook)
-		synctest.Wait()
-		require.Equal(t, "u", in.fates())
-		require.Equal(t, int64(2), opened.Load())
-		require.Equal(t, int64(2), ended.Load())
-		streams.Lock()
-		defer streams.Unlock()
-		require.Empty(t, streams.running)
+		in.has("u")
+		require.EqualValues(t, 2, opened.Load())
+		require.EqualValues(t, 2, ended.Load())
+		require.Zero(t, runningStreams())
 	})
 }
 
@@ -465,19 +394,18 @@ func TestSilentConnectionEndsMeanwhile(t *testing.T) {
 				k.next()
 				time.Sleep(within + 10*time.Millisecond)
 			case 2:
-				_, _ = io.Copy(io.Discard, k)
+				k.drain()
 			default:
 				k.greet(whole)
 				k.echo()
 			}
-		}).pool(nil)
+		}).pool()
 		in := newLedger(t)
-		sendWithin(t, p, within, in, 1, 1)
+		in.sendWithin(p, within, 1)
 		time.Sleep(within + 20*time.Millisecond)
-		sendWithin(t, p, within, in, 2, 2)
-		synctest.Wait()
-		require.Equal(t, "ua", in.fates())
-		require.Equal(t, int64(3), opened.Load())
+		in.sendWithin(p, within, 1)
+		in.has("ua")
+		require.EqualValues(t, 3, opened.Load())
 		require.Equal(t, in.replies[1].Conn+2, in.replies[2].Conn)
 	})
 }

@@ -19,7 +19,7 @@ func runningStreams() int {
 // not start a stream, because the stream would stay until it has been idle for idleTimeout.
 func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
+		p := peer(func(int, *talk) {}).pool().(*streamPool)
 		require.NoError(t, p.Close())
 		_, err := p.running()
 		require.ErrorIs(t, err, ErrClosed, "a Send that found the pool open before Close must start no stream")

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -39,29 +38,24 @@ const readTimeout = 2 * time.Second
 // to read.
 const handshakeSize = 1 << 17
 
+// connect returns the other end of a connection to the peer.
+func (p peer) connect(n int) net.Conn {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer func() { _ = theirs.Close() }()
+		p(n, newTalk(theirs))
+	}()
+	return ours
+}
+
 // pool returns a Pool of the peer.
-func (p peer) pool(change func(*redis.Options)) Pool {
-	var mu sync.Mutex
-	opened := 0
+func (p peer) pool(changes ...func(*redis.Options)) Pool {
+	var opened atomic.Int64
 	options := &redis.Options{
-		Addr:                     "peer:1",
-		ReadTimeout:              readTimeout,
-		WriteBufferSize:          handshakeSize,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			mu.Lock()
-			opened++
-			n := opened
-			mu.Unlock()
-			go func() {
-				defer func() { _ = theirs.Close() }()
-				p(n, newTalk(theirs))
-			}()
-			return ours, nil
-		},
+		Addr: "peer:1", ReadTimeout: readTimeout, WriteBufferSize: handshakeSize, MaintNotificationsConfig: noNotifications,
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return p.connect(int(opened.Add(1))), nil },
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(options)
 	}
 	return New(redis.NewClient(options))
@@ -79,44 +73,49 @@ func (k *talk) next() []any {
 	return v.([]any)
 }
 
+// drain reads until the connection ends.
+func (k *talk) drain() { _, _ = io.Copy(io.Discard, k) }
+
+func (k *talk) reply(cmd []any) { k.say("%s", usual(cmd)) }
+
 func (k *talk) say(format string, args ...any) { _, _ = fmt.Fprintf(k, format, args...) }
+
+// all yields the commands until the connection ends.
+func (k *talk) all(yield func([]any) bool) {
+	for cmd := k.next(); len(cmd) > 0 && yield(cmd); cmd = k.next() {
+	}
+}
 
 // greet answers the handshake, and reports whether it was completed. It stops before it answers
 // command number stop, counted from 0.
 func (k *talk) greet(stop int) bool {
-	return k.greetWith(stop, "run_id:peer\r\nuptime_in_seconds:5\r\n")
-}
-
-func (k *talk) greetWith(stop int, info string) bool {
 	for i, scripts := 0, len(knownScripts()); scripts > 0; i++ {
 		cmd := k.next()
 		if cmd == nil || i == stop {
 			return false
 		}
-		switch cmd[0] {
-		case "hello":
-			k.say("-ERR unknown command 'HELLO'\r\n")
-		case "info":
-			if strings.HasPrefix(info, "-") {
-				k.say("%s\r\n", info)
-			} else {
-				k.say("$%d\r\n%s\r\n", len(info), info)
-			}
-		case "script":
+		if cmd[0] == "script" {
 			scripts--
-			k.say("$40\r\n%040d\r\n", 0)
-		default:
-			k.say("+OK\r\n")
 		}
+		k.reply(cmd)
 	}
 	return true
 }
 
 const whole = -1 // for greet: answer the whole handshake
 
+// greeted returns a peer that answers the handshake before it does more.
+func greeted(more peer) peer {
+	return func(n int, k *talk) {
+		if k.greet(whole) {
+			more(n, k)
+		}
+	}
+}
+
 // echo answers every command with its first argument until the connection ends.
 func (k *talk) echo() {
-	for cmd := k.next(); cmd != nil; cmd = k.next() {
+	for cmd := range k.all {
 		k.say("$%d\r\n%s\r\n", len(cmd[1].(string)), cmd[1])
 	}
 }
@@ -132,18 +131,18 @@ func virtual(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// sendAll sends ECHO with each number from first to last, which is also the tag.
-func sendAll(t *testing.T, p Pool, to Receiver, first, last int) {
+// virtually runs f in virtual time as a subtest.
+func virtually(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
-	for i := first; i <= last; i++ {
-		require.NoError(t, p.Send(Request{Args: []any{"echo", i}, To: to, Tag: i}))
-	}
+	t.Run(name, func(t *testing.T) { virtual(t, f) })
 }
 
 // ledger is a Receiver that keeps the replies by number. It fails the test if a reply comes twice
 // or out of order.
 type ledger struct {
-	t *testing.T
+	tb   testing.TB
+	sent int
+	slow time.Duration // that Receive takes
 
 	mu      sync.Mutex
 	last    int
@@ -151,19 +150,40 @@ type ledger struct {
 	replies map[int]Reply
 }
 
-func newLedger(t *testing.T) *ledger {
-	t.Helper()
-	return &ledger{t: t, replies: make(map[int]Reply)}
+func newLedger(tb testing.TB) *ledger { //nolint:thelper // a Receiver
+	return &ledger{tb: tb, replies: make(map[int]Reply)}
+}
+
+// send sends n requests, ECHO with the next numbers, which are also the tags.
+func (l *ledger) send(p Pool, n int) {
+	l.tb.Helper()
+	l.sendWithin(p, 0, n)
+}
+
+func (l *ledger) sendWithin(p Pool, within time.Duration, n int) {
+	l.tb.Helper()
+	for range n {
+		l.sent++
+		require.NoError(l.tb, p.Send(Request{Args: []any{"echo", l.sent}, Within: within, To: l, Tag: l.sent}))
+	}
+}
+
+// has fails unless these are the fates of the replies so far.
+func (l *ledger) has(want string, message ...any) {
+	l.tb.Helper()
+	synctest.Wait()
+	require.Equal(l.tb, want, l.fates(), message...)
 }
 
 func (l *ledger) Receive(tag int, r Reply) {
+	time.Sleep(l.slow)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if tag != l.last+1 {
-		l.t.Errorf("reply %d after %d", tag, l.last)
+		l.tb.Errorf("reply %d after %d", tag, l.last)
 	}
 	if r.Conn < l.conn {
-		l.t.Errorf("reply %d on connection %d after %d", tag, r.Conn, l.conn)
+		l.tb.Errorf("reply %d on connection %d after %d", tag, r.Conn, l.conn)
 	}
 	l.last, l.conn, l.replies[tag] = tag, r.Conn, r
 }
@@ -178,10 +198,10 @@ func (l *ledger) fates() string {
 		r := l.replies[i+1]
 		s += r.Fate.String()[:1]
 		if r.Fate == Answered && r.Value != fmt.Sprint(i+1) {
-			l.t.Errorf("request %d was answered with %v", i+1, r.Value)
+			l.tb.Errorf("request %d was answered with %v", i+1, r.Value)
 		}
 		if r.Fate != Answered && (r.Err == nil || r.Value != nil || r.Server != nil) {
-			l.t.Errorf("request %d: %+v", i+1, r)
+			l.tb.Errorf("request %d: %+v", i+1, r)
 		}
 	}
 	return s
@@ -202,7 +222,6 @@ func TestStreamFateByStage(t *testing.T) {
 			}
 		}
 	}
-	reads := func(k *talk) { _, _ = io.Copy(io.Discard, k) }
 	for name, c := range map[string]struct {
 		first func(k *talk)
 		want  string
@@ -212,7 +231,7 @@ func TestStreamFateByStage(t *testing.T) {
 		"at INFO":                  {first(3, 0, ""), "nnn"},
 		"at SCRIPT LOAD":           {first(4, 0, ""), "nnn"},
 		"handshake in odd words":   {first(0, 0, "HTTP/1.1 400\r\n"), "nnn"},
-		"handshake never answered": {first(1, 0, "", reads), "aaa"},
+		"handshake never answered": {first(1, 0, "", (*talk).drain), "aaa"},
 		"before the write":         {first(whole, 0, "", func(*talk) { time.Sleep(time.Nanosecond) }), "uuu"},
 		"after a byte":             {first(whole, 0, "", func(k *talk) { _, _ = k.r.ReadByte() }), "uuu"},
 		"after a request":          {first(whole, 1, ""), "uuu"},
@@ -221,34 +240,31 @@ func TestStreamFateByStage(t *testing.T) {
 		"in the second reply":      {first(whole, 3, "$1\r\n1\r\n$1\r\n2"), "auu"},
 		"after two replies":        {first(whole, 3, "$1\r\n1\r\n$1\r\n2\r\n"), "aau"},
 		"after all":                {first(whole, 3, "$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"), "aaa"},
-		"nothing is answered":      {first(whole, 0, "", reads), "uuu"},
+		"nothing is answered":      {first(whole, 0, "", (*talk).drain), "uuu"},
 		"nothing is read":          {first(whole, 0, "", func(*talk) { time.Sleep(time.Minute) }), "uuu"},
 		"odd words":                {first(whole, 3, "$1\r\n1\r\nOK\r\n", (*talk).echo), "auu"},
 		"a string too long":        {first(whole, 3, "$1\r\n12\r\n", (*talk).echo), "uuu"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, func(t *testing.T) {
-				in := newLedger(t)
-				p := peer(func(n int, k *talk) {
-					if n == 1 {
-						time.Sleep(time.Millisecond) // all three are queued by then
-						c.first(k)
-					} else if k.greet(whole) {
-						k.echo()
-					}
-				}).pool(nil)
-				sendAll(t, p, in, 1, 3)
-				time.Sleep(5 * time.Second)
-				require.Equal(t, c.want, in.fates())
-				start := time.Now()
-				sendAll(t, p, in, 4, 6)
-				synctest.Wait()
-				require.Equal(t, c.want+"aaa", in.fates())
-				require.Zero(t, time.Since(start), "the next requests must not wait")
-				require.NoError(t, p.Close())
-				time.Sleep(time.Minute)
-				require.Equal(t, c.want+"aaa", in.fates(), "no reply comes twice")
-			})
+		virtually(t, name, func(t *testing.T) {
+			in := newLedger(t)
+			p := peer(func(n int, k *talk) {
+				if n == 1 {
+					time.Sleep(time.Millisecond) // all three are queued by then
+					c.first(k)
+				} else if k.greet(whole) {
+					k.echo()
+				}
+			}).pool()
+			in.send(p, 3)
+			time.Sleep(5 * time.Second)
+			in.has(c.want)
+			start := time.Now()
+			in.send(p, 3)
+			in.has(c.want + "aaa")
+			require.Zero(t, time.Since(start), "the next requests must not wait")
+			require.NoError(t, p.Close())
+			time.Sleep(time.Minute)
+			in.has(c.want+"aaa", "no reply comes twice")
 		})
 	}
 }
@@ -260,23 +276,22 @@ func TestStreamLostRepliesComeFirst(t *testing.T) {
 		p := peer(func(n int, k *talk) {
 			if n == 1 {
 				time.Sleep(time.Millisecond) // both are queued by then
-				k.greet(whole)
+			}
+			if k.greet(whole); n == 1 {
 				k.next()
 				return
 			}
-			k.greet(whole)
 			k.echo()
-		}).pool(nil)
+		}).pool()
 		hold, in := make(chan struct{}), newLedger(t)
-		require.NoError(t, p.Send(Request{Args: []any{"echo", 0}, To: holding(hold)}))
-		sendAll(t, p, in, 1, 1)
+		send(t, p, holding(hold), "echo", 0)
+		in.send(p, 1)
 		time.Sleep(time.Second) // the connection has ended; the first Receiver blocks, so the second gets no reply yet
-		sendAll(t, p, in, 2, 3)
+		in.send(p, 2)
 		synctest.Wait()
 		require.Empty(t, in.fates())
 		close(hold)
-		synctest.Wait()
-		require.Equal(t, "uaa", in.fates())
+		in.has("uaa")
 	})
 }
 
@@ -285,8 +300,8 @@ func TestStreamLostRepliesComeFirst(t *testing.T) {
 func TestStreamLostWhileItIsToEnd(t *testing.T) {
 	for _, noauth := range []string{"", "-NOAUTH Authentication required.\r\n"} {
 		virtual(t, func(t *testing.T) {
-			p := peer(func(n int, k *talk) {
-				if k.greet(whole); n == 1 {
+			p := greeted(func(n int, k *talk) {
+				if n == 1 {
 					k.next()
 					k.next()
 					time.Sleep(renewPause)
@@ -295,25 +310,21 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 					return
 				}
 				k.echo()
-			}).pool(nil)
+			}).pool()
 			in := make(replies, 10)
-			sendAll(t, p, in, 1, 2)
+			send(t, p, in, "echo", 1)
+			send(t, p, in, "echo", 2)
 			time.Sleep(renewPause + time.Millisecond)
+			want := 2
 			if noauth == "" {
 				require.NoError(t, p.Close())
 			} else {
-				sendAll(t, p, in, 3, 3) // for the next connection
+				send(t, p, in, "echo", 3) // for the next connection
+				want = 3
 			}
-			time.Sleep(time.Second)
-			synctest.Wait()
-			streams.Lock()
-			defer streams.Unlock()
-			if noauth == "" {
-				require.Len(t, in, 2)
-				require.Empty(t, streams.running)
-			} else {
-				require.Len(t, in, 3)
-			}
+			settle(time.Second)
+			require.Len(t, in, want)
+			require.Equal(t, want-2, runningStreams())
 		})
 	}
 }
@@ -322,15 +333,14 @@ func TestStreamLostWhileItIsToEnd(t *testing.T) {
 // one.
 func TestStreamTrickleIsSilence(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		p, start := peer(func(_ int, k *talk) {
-			k.greet(whole)
+		p, start := greeted(func(_ int, k *talk) {
 			k.next()
 			k.say("$1000\r\n")
 			for range 100 {
 				time.Sleep(readTimeout / 10)
 				k.say("x")
 			}
-		}).pool(nil), time.Now()
+		}).pool(), time.Now()
 		r := ask(t, p, "ping")
 		require.Equal(t, Unknown, r.Fate)
 		require.True(t, IsSilence(r.Err))
@@ -344,8 +354,7 @@ func TestStreamSilence(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		almost := readTimeout - time.Millisecond
 		in := newLedger(t)
-		p := peer(func(_ int, k *talk) {
-			k.greet(whole)
+		p := greeted(func(_ int, k *talk) {
 			for i := range 10 {
 				k.next()
 				time.Sleep(almost)
@@ -360,17 +369,16 @@ func TestStreamSilence(t *testing.T) {
 			k.say("+2\r\n")
 			k.next()
 			k.next()
-		}).pool(nil)
-		go sendAll(t, p, in, 1, 10)
+		}).pool()
+		go in.send(p, 10)
 		time.Sleep(10 * almost)
-		synctest.Wait()
-		require.Equal(t, strings.Repeat("a", 10), in.fates())
+		in.has(strings.Repeat("a", 10))
 		time.Sleep(20 * time.Second)
 
 		hold, next := make(chan struct{}), make(replies, 3)
-		require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: holding(hold)}))
+		send(t, p, holding(hold), "ping")
 		for range 3 {
-			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: next}))
+			send(t, p, next, "ping")
 		}
 		time.Sleep(3 * readTimeout)
 		close(hold)
@@ -383,68 +391,25 @@ func TestStreamSilence(t *testing.T) {
 	})
 }
 
-// A connection that ends while it is idle is noticed at once, and the next request is answered on
-// another one. Otherwise that request would be lost.
-func TestStreamEndWhileIdle(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		p := peer(func(_ int, k *talk) {
-			k.greet(whole)
-			cmd := k.next()
-			k.say("+%s\r\n", cmd[1])
-		}).pool(nil)
-		var last uint64
-		for i := range 20 {
-			r := answer(t, p, "echo", i)
-			require.Equal(t, fmt.Sprint(i), r.Value)
-			require.Greater(t, r.Conn, last)
-			last = r.Conn
-			synctest.Wait()
-		}
-	})
-}
-
 // A malformed reply ends the connection even while a write hangs on it.
 func TestStreamNonsenseWhileAWriteHangs(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		in := newLedger(t)
-		p := peer(func(n int, k *talk) {
-			if k.greet(whole); n == 1 {
+		p := greeted(func(n int, k *talk) {
+			if n == 1 {
 				k.next()
 				time.Sleep(time.Second)
 				k.say("+1\r\n?\r\n")
 				time.Sleep(time.Minute) // nothing more is read
 			}
 			k.echo()
-		}).pool(nil)
-		sendAll(t, p, in, 1, 1)
-		synctest.Wait()
-		sendAll(t, p, in, 2, 2)
-		synctest.Wait()
-		sendAll(t, p, in, 3, 3)
+		}).pool()
+		for range 3 {
+			in.send(p, 1)
+			synctest.Wait()
+		}
 		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Equal(t, "aua", in.fates())
-	})
-}
-
-// An unsolicited reply is not mistaken for the answer to the next request.
-func TestStreamUnaskedReply(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		p := peer(func(n int, k *talk) {
-			k.greet(whole)
-			if n == 1 {
-				k.next()
-				k.say("+1\r\n")
-				time.Sleep(time.Second)
-				k.say("+OK\r\n")
-			}
-			k.echo()
-		}).pool(nil)
-		first := answer(t, p, "echo", 1)
-		time.Sleep(2 * time.Second)
-		r := answer(t, p, "echo", 2)
-		require.Equal(t, "2", r.Value)
-		require.Equal(t, first.Conn+1, r.Conn)
+		in.has("aua")
 	})
 }
 
@@ -462,8 +427,8 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 	} {
 		virtual(t, func(t *testing.T) {
 			release := make(chan struct{})
-			p := peer(func(n int, k *talk) {
-				if k.greet(whole); n == 1 {
+			p := greeted(func(n int, k *talk) {
+				if n == 1 {
 					for range 3 {
 						k.next()
 					}
@@ -473,15 +438,18 @@ func TestStreamConnectsAnewWhenOutdated(t *testing.T) {
 					k.say("+3\r\n")
 				}
 				k.echo()
-			}).pool(nil)
+			}).pool()
 			in := make(replies, 10)
-			sendAll(t, p, in, 1, 3)
+			for i := range 3 {
+				send(t, p, in, "echo", i+1)
+			}
 			first := in.wait(t)
 			require.Equal(t, "1", first.Value)
 			r := in.wait(t)
 			require.EqualError(t, r.Err, text)
 			require.Equal(t, Answered, r.Fate)
-			sendAll(t, p, in, 4, 5)
+			send(t, p, in, "echo", 4)
+			send(t, p, in, "echo", 5)
 			time.Sleep(time.Second)
 			require.Empty(t, in, "the third request is not answered, and the later ones wait for that")
 			close(release)
@@ -500,35 +468,37 @@ func TestStreamConnectsAnewOnceASecond(t *testing.T) {
 		var opened atomic.Int64
 		p := peer(func(_ int, k *talk) {
 			opened.Add(1)
-			k.greetWith(whole, "-NOAUTH Authentication required.")
-			for k.next() != nil {
-				k.say("-NOAUTH Authentication required.\r\n")
+			for cmd := range k.all {
+				if cmd[0] == "info" || cmd[0] == "ping" {
+					k.say("-NOAUTH Authentication required.\r\n")
+				} else {
+					k.reply(cmd)
+				}
 			}
-		}).pool(nil)
+		}).pool()
 		for range 1000 {
 			r := ask(t, p, "ping")
 			require.Equal(t, Answered, r.Fate)
 			require.ErrorContains(t, r.Err, "NOAUTH")
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.Equal(t, int64(10), opened.Load())
+		require.EqualValues(t, 10, opened.Load())
 	})
 }
 
 func TestStreamConnMaxLifetime(t *testing.T) {
 	for _, used := range []bool{true, false} {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			p := New(clientOf(t, node, func(o *redis.Options) { o.ConnMaxLifetime = 10 * time.Second }))
-			conn := answer(t, p, "ping").Conn
+		bubble(t, func(s *scene) {
+			p := s.with(func(o *redis.Options) { o.ConnMaxLifetime = 10 * time.Second })
+			conn := answer(s, p, "ping").Conn
 			for range 99 {
 				if time.Sleep(100 * time.Millisecond); used {
-					require.Equal(t, conn, answer(t, p, "ping").Conn)
+					require.Equal(s, conn, answer(s, p, "ping").Conn)
 				}
 			}
 			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-			require.Zero(t, node.CurrentConnectionCount())
-			require.Equal(t, conn+1, answer(t, p, "ping").Conn)
+			s.connected(0)
+			require.Equal(s, conn+1, answer(s, p, "ping").Conn)
 		})
 	}
 }
@@ -550,9 +520,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 			dials.Store(0)
 			for range 1000 {
 				start := time.Now()
-				r := ask(t, p, "ping")
-				require.Equal(t, NotSent, r.Fate)
-				require.ErrorIs(t, r.Err, refused)
+				require.ErrorIs(t, unsent(t, p), refused)
 				require.Zero(t, time.Since(start))
 				time.Sleep(time.Millisecond)
 			}
@@ -564,7 +532,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 		slow = 3 * time.Second
 		in := make(replies, 100)
 		for range 100 {
-			require.NoError(t, p.Send(Request{Args: []any{"ping"}, To: in}))
+			send(t, p, in, "ping")
 			time.Sleep(time.Millisecond)
 		}
 		require.Empty(t, in)
@@ -576,16 +544,16 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 
 // Only failures in a row count: after a success the stream again dials at once.
 func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
+	bubble(t, func(s *scene) {
+		p := s.pool()
 		for range 5 {
-			node.Kill()
+			s.Kill()
 			synctest.Wait()
 			for range redialTries - 1 {
-				require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+				require.Error(s, unsent(s, p))
 			}
-			node.Restart(true)
-			answer(t, p, "ping")
+			s.Restart(true)
+			answer(s, p, "ping")
 		}
 	})
 }
@@ -594,7 +562,7 @@ func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
 // their context ends.
 func TestStreamHandshakeIsBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		p := peer(func(_ int, k *talk) { k.greet(whole) }).pool(func(o *redis.Options) {
+		p := greeted(func(int, *talk) {}).pool(func(o *redis.Options) {
 			o.DialTimeout = 3 * time.Second
 			o.OnConnect = func(ctx context.Context, _ *redis.Conn) error {
 				<-ctx.Done()
@@ -602,47 +570,27 @@ func TestStreamHandshakeIsBounded(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+		require.Error(t, unsent(t, p))
 		require.Equal(t, 3*time.Second+maxReadTimeout, time.Since(start))
-	})
-	virtual(t, func(t *testing.T) {
 		for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, -1: defaultDialTimeout, time.Minute: time.Minute} {
-			p := peer(nil).pool(func(o *redis.Options) {
-				o.DialTimeout = timeout
-				o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-					<-ctx.Done()
-					return nil, ctx.Err()
-				}
-			})
-			start := time.Now()
-			require.Equal(t, NotSent, ask(t, p, "ping").Fate)
+			p := peer(nil).pool(func(o *redis.Options) { o.DialTimeout, o.Dialer = timeout, hangs })
+			start = time.Now()
+			require.Error(t, unsent(t, p))
 			require.Equal(t, want, time.Since(start))
 		}
 	})
 }
 
-func TestSendOfAnOddArgumentIsAnError(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p, in := New(clientOf(t, node, nil), WithOutstanding(1)), make(replies, 1)
-		for _, odd := range []any{nil, 1.5, []byte("a"), time.Second, true} {
-			require.ErrorContains(t, p.Send(Request{Args: []any{"set", "a", odd}, To: in}), fmt.Sprintf("%T", odd))
-		}
-		require.Equal(t, "a", answer(t, p, "echo", "a").Value)
-		require.Empty(t, in)
-	})
-}
-
 // The pool allocates nothing for a request and its reply.
 func TestStreamAllocatesNothing(t *testing.T) {
-	p := peer(func(_ int, k *talk) {
-		k.greet(whole)
+	p := greeted(func(_ int, k *talk) {
 		for b, answer := make([]byte, 1024), []byte("+OK\r\n"); ; {
 			if _, err := k.Read(b); err != nil {
 				return
 			}
 			_, _ = k.Write(answer)
 		}
-	}).pool(nil)
+	}).pool()
 	in := make(replies, 1)
 	req := Request{Args: []any{"set", "key", "value", "nx", "px", 8000}, To: in}
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
@@ -657,20 +605,20 @@ func TestStreamAllocatesNothing(t *testing.T) {
 // A node is behind as long as it owes a quarter of the replies that it may owe, and has not been silent for long.
 func TestNodeIsBehindWithAQuarterOfTheReplies(t *testing.T) {
 	for limit, behind := range map[int]bool{4: true, 7: true, 8: false} {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			p, in := New(clientOf(t, node, nil), WithOutstanding(limit)), make(replies, 2)
+		bubble(t, func(s *scene) {
+			p, in := s.pool(WithOutstanding(limit)), make(replies, 2)
 			isBehind := p.(Limited).IsBehind
-			require.False(t, isBehind(), "before the first request")
-			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			require.False(s, isBehind(), "before the first request")
+			send(s, p, in, "get", "key")
 			<-in
-			node.On("get", 1, embedded.Fault{Delay: 600 * time.Millisecond})
-			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			s.On("get", 1, embedded.Fault{Delay: 600 * time.Millisecond})
+			send(s, p, in, "get", "key")
 			time.Sleep(100 * time.Millisecond)
-			require.Equal(t, behind, isBehind(), "one of %d", limit)
+			require.Equal(s, behind, isBehind(), "one of %d", limit)
 			time.Sleep(behindSilence)
-			require.False(t, isBehind(), "it is silent")
+			require.False(s, isBehind(), "it is silent")
 			<-in
-			require.Equal(t, limit < 4, isBehind())
+			require.Equal(s, limit < 4, isBehind())
 		})
 	}
 }

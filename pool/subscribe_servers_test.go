@@ -1,13 +1,11 @@
 package pool_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -26,7 +24,7 @@ func leavesNothing(t *testing.T) {
 // listenTo subscribes until the end of the test.
 func listenTo(t *testing.T, p pool.Pool, channel string) (*pool.Ear, pool.Subscription) {
 	t.Helper()
-	e := pool.NewEar()
+	e := pool.NewEar(t)
 	s, err := p.(pool.Subscriber).Subscribe(channel, e)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -36,134 +34,82 @@ func listenTo(t *testing.T, p pool.Pool, channel string) (*pool.Ear, pool.Subscr
 // hearsFrom publishes a message on the server, and fails unless that is the next call of e.
 func hearsFrom(t *testing.T, s *realredis.Server, e *pool.Ear, channel, payload string) {
 	t.Helper()
-	_, err := s.Do("publish", channel, payload)
-	require.NoError(t, err)
-	e.Hears(t, "message "+payload)
-}
-
-// again waits until Subscribed is called on e, after any number of calls of Unsubscribed.
-func again(t *testing.T, e *pool.Ear) {
-	t.Helper()
-	for h := e.Next(t); h.What != "subscribed"; h = e.Next(t) {
-		require.Equal(t, "unsubscribed", h.What, "%v", h.Err)
-	}
+	realredis.Must(t, s, "publish", channel, payload)
+	e.Hears("message " + payload)
 }
 
 // asUser gives the server a user with these ACL rules, and returns a pool of that user.
-func asUser(t *testing.T, s *realredis.Server, rules ...any) pool.Pool {
+func asUser(t *testing.T, s *realredis.Server, name string, rules ...any) pool.Pool {
 	t.Helper()
-	_, err := s.Do(append([]any{"acl", "setuser", "listener", "reset", "on", ">secret"}, rules...)...)
-	require.NoError(t, err)
-	return poolOf(t, clientOf(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = "listener", "secret" }))
+	realredis.Must(t, s, append([]any{"acl", "setuser", name, "reset", "on", ">secret"}, rules...)...)
+	return poolOf(t, clientOf(t, s.Addr(), func(o *redis.Options) { o.Username, o.Password = name, "secret" }))
 }
 
 func TestSubscribeWithSmallestACL(t *testing.T) {
 	leavesNothing(t)
 	server := realredis.Start(t, 1)[0]
-	p := asUser(t, server, "+subscribe", "resetchannels", "&lock:*")
+	p := asUser(t, server, "listener", "+subscribe", "resetchannels", "&lock:*")
 	e, _ := listenTo(t, p, "lock:wake")
-	e.Hears(t, "subscribed")
+	e.Hears("subscribed")
 	hearsFrom(t, server, e, "lock:wake", "x")
 
 	other, _ := listenTo(t, p, "other")
 	var refused redis.Error
-	require.ErrorAs(t, other.Hears(t, "refused").Err, &refused)
+	require.ErrorAs(t, other.Hears("refused").Err, &refused)
 	require.Contains(t, refused.Error(), "NOPERM")
 
-	_, err := server.Do("acl", "setuser", "listener", "resetchannels") // ends the connection
-	require.NoError(t, err)
-	e.Hears(t, "unsubscribed", "refused")
-}
-
-func TestSubscribeWithoutPassword(t *testing.T) {
-	leavesNothing(t)
-	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
-	e, _ := listenTo(t, poolOf(t, clientOf(t, server.Addr(), nil)), "channel")
-	require.ErrorContains(t, e.Hears(t, "refused").Err, "NOAUTH")
-	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "guess" })), "channel")
-	require.ErrorContains(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, "WRONGPASS")
-	e, _ = listenTo(t, poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.Password = "secret" })), "channel")
-	e.Hears(t, "subscribed")
+	realredis.Must(t, server, "acl", "setuser", "listener", "resetchannels") // ends the connection
+	e.Hears("unsubscribed", "refused")
 }
 
 // The server closes the connection of a client that reads too slowly. The subscription must reconnect.
 func TestSubscribeOutputBufferLimit(t *testing.T) {
 	leavesNothing(t)
 	server := realredis.Start(t, 1)[0]
-	_, err := server.Do("config", "set", "client-output-buffer-limit", "pubsub 100kb 0 0")
-	require.NoError(t, err)
-	slow := &slowEar{Ear: pool.NewEar(), release: make(chan struct{})}
-	s, err := poolOf(t, clientOf(t, server.Addr(), nil)).(pool.Subscriber).Subscribe("channel", slow)
+	realredis.Must(t, server, "config", "set", "client-output-buffer-limit", "pubsub 100kb 0 0")
+	slow, release := pool.NewEar(t), make(chan struct{})
+	slow.Then = func(h pool.Heard) {
+		if h.What != "subscribed" {
+			<-release
+		}
+	}
+	s, err := poolOf(t, clientOf(t, server.Addr())).(pool.Subscriber).Subscribe("channel", slow)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	slow.Hears(t, "subscribed")
+	slow.Hears("subscribed")
 	payload := strings.Repeat("x", 1<<20)
 	eventually(t, "the server ends the connection", func() bool {
 		n, err := server.Do("publish", "channel", payload)
 		return err == nil && n == int64(0)
 	})
-	close(slow.release)
-	for h := slow.Next(t); h.What != "unsubscribed"; h = slow.Next(t) {
+	close(release)
+	for h := slow.Next(); h.What != "unsubscribed"; h = slow.Next() {
 		require.Equal(t, "message "+payload, h.What)
 	}
-	again(t, slow.Ear)
-	hearsFrom(t, server, slow.Ear, "channel", "y")
-}
-
-type slowEar struct {
-	*pool.Ear
-	release chan struct{}
-}
-
-func (e *slowEar) Message(payload string) {
-	<-e.release
-	e.Ear.Message(payload)
-}
-
-func TestSubscribeWithTLS(t *testing.T) {
-	leavesNothing(t)
-	addr, config := startTLS(t)
-	client := clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config })
-	for _, p := range []pool.Pool{poolOf(t, client), poolOf(t, other{client})} {
-		e, s := listenTo(t, p, "channel")
-		e.Hears(t, "subscribed")
-		require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
-		e.Hears(t, "message x")
-		require.NoError(t, client.ClientKillByFilter(t.Context(), "type", "pubsub").Err())
-		e.Hears(t, "unsubscribed", "subscribed")
-		s.Close()
-	}
-	e, _ := listenTo(t, poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })), "channel")
-	var unknown *tls.CertificateVerificationError
-	require.ErrorAs(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, &unknown)
+	slow.Again()
+	hearsFrom(t, server, slow, "channel", "y")
 }
 
 func TestSubscribeCluster(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                    []string{servers[0].Addr()},
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	p := poolOf(t, client)
+	p := poolOf(t, clusterClient(t, servers))
 	var ears []*pool.Ear
 	for i := range 6 {
 		e, _ := listenTo(t, p, fmt.Sprintf("channel:%d", i))
 		ears = append(ears, e)
 	}
 	for i, e := range ears {
-		again(t, e)
+		e.Again()
 		for j, s := range servers { // the cluster forwards a message published on any node
 			hearsFrom(t, s, e, fmt.Sprintf("channel:%d", i), fmt.Sprint(j))
 		}
 	}
 	for _, s := range servers {
-		_, err := s.Do("client", "kill", "type", "pubsub")
-		require.NoError(t, err)
+		realredis.Must(t, s, "client", "kill", "type", "pubsub")
 	}
 	for i, e := range ears {
-		e.Hears(t, "unsubscribed", "subscribed")
+		e.Hears("unsubscribed", "subscribed")
 		hearsFrom(t, servers[0], e, fmt.Sprintf("channel:%d", i), "again")
 	}
 	require.NoError(t, p.Close())

@@ -19,7 +19,6 @@ import (
 
 // leads checks whether an Elector leads.
 func (k *kit) leads(e *redsyncgocron.Elector, want bool) {
-	k.Helper()
 	synctest.Wait()
 	err := e.IsLeader(k.Context())
 	if want {
@@ -42,7 +41,7 @@ func TestElectorOneProcessRunsTheJob(t *testing.T) {
 		}
 		time.Sleep(3 * every)
 		assert.Equal(k, map[int]int{1: 3}, runs[0].counts())
-		require.NoError(k, electors[0].Shutdown(k.Context()))
+		k.resigns(electors[0])
 		k.leads(electors[0], false)
 		require.EqualError(k, electors[0].IsLeader(k.Context()), `redsyncgocron: "jobs" has resigned: redsync: lock not held`)
 		time.Sleep(3 * every)
@@ -50,7 +49,7 @@ func TestElectorOneProcessRunsTheJob(t *testing.T) {
 		others := []map[int]int{runs[1].counts(), runs[2].counts()}
 		assert.ElementsMatch(k, []map[int]int{{1: 3}, {}}, others)
 		for _, e := range electors {
-			require.NoError(k, e.Shutdown(k.Context()), "also a second time")
+			k.resigns(e) // also a second time
 		}
 		k.nodes.RequireFree("jobs")
 		k.reported()
@@ -86,10 +85,10 @@ func TestElectorLeadsUntilUntil(t *testing.T) {
 		k.nodes.Reconnect(cut)
 		time.Sleep(10 * time.Second)
 		k.leads(first, false)
-		require.NotErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNoQuorum, "others have the lock")
-		require.NoError(k, second.Shutdown(k.Context()))
+		require.NotErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNoQuorum) // others have the lock
+		k.resigns(second)
 		k.leads(first, true)
-		require.NoError(k, first.Shutdown(k.Context()))
+		k.resigns(first)
 		k.reported()
 	})
 }
@@ -107,7 +106,7 @@ func TestElectorResignsWithItsContext(t *testing.T) {
 		k.nodes.RequireFree("cron:jobs")
 		done, stop := context.WithCancel(k.Context())
 		stop()
-		require.NoError(k, e.Shutdown(done), "it has ended already")
+		require.NoError(k, e.Shutdown(done)) // it has ended already
 		k.reported()
 	})
 }
@@ -148,25 +147,21 @@ func TestNewElectorRefuses(t *testing.T) {
 
 // What only Lead finds out ends the campaign. IsLeader says why, for good.
 func TestElectorThatCannotCampaign(t *testing.T) {
-	for text, option := range map[string]redsync.Option{
+	plays(t, map[string]redsync.Option{
 		"Lead excludes WithShared": redsync.WithShared(),
 		"Lead excludes WithValue":  redsync.WithValue("somebody's"),
 		assert.AnError.Error():     redsync.WithGenValueFunc(func() (string, error) { return "", assert.AnError }),
-	} {
-		t.Run(text, func(t *testing.T) {
-			play(t, func(k *kit) {
-				e := k.elector(k.rs.With(option))
-				k.leads(e, false)
-				told := k.reported(redsyncgocron.NotElected)
-				require.ErrorContains(k, told[0].Err, text)
-				time.Sleep(time.Hour)
-				k.leads(e, false)
-				require.ErrorIs(k, e.IsLeader(k.Context()), told[0].Err)
-				require.NoError(k, e.Shutdown(k.Context()))
-				k.reported()
-			})
-		})
-	}
+	}, func(k *kit, text string, option redsync.Option) {
+		e := k.elector(k.rs.With(option))
+		k.leads(e, false)
+		told := k.reported(redsyncgocron.NotElected)
+		require.ErrorContains(k, told[0].Err, text)
+		time.Sleep(time.Hour)
+		k.leads(e, false)
+		require.ErrorIs(k, e.IsLeader(k.Context()), told[0].Err)
+		k.resigns(e)
+		k.reported()
+	})
 }
 
 // Close of the Redsync ends the leadership and the campaign.
@@ -203,7 +198,7 @@ func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 		k.leads(e, false)
 		k.reported(redsyncgocron.Lost, redsyncgocron.NotElected)
 		k.thaw()
-		require.NoError(k, e.Shutdown(k.Context()))
+		k.resigns(e)
 		k.leads(e, false)
 		require.NotErrorIs(k, e.IsLeader(k.Context()), redsync.ErrNoQuorum)
 		k.reported()
@@ -231,12 +226,11 @@ func TestElectorReportsAResignationThatIsNotConfirmed(t *testing.T) {
 
 // denying returns five nodes that deny the lock, and a Redsync on them.
 func denying(t *testing.T) (embedded.Nodes, *redsync.Redsync) {
-	t.Helper()
 	nodes := embedded.Start(5)
 	var pools []pool.Pool
 	for _, n := range nodes {
 		client := n.Client()
-		t.Cleanup(func() { _ = client.Close() })
+		t.Cleanup(func() { client.Close() })
 		pools = append(pools, pool.New(client))
 		n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions"})
 	}

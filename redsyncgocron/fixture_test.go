@@ -39,14 +39,21 @@ type kit struct {
 
 // play plays a test in a bubble, while the tests on real servers wait.
 func play(t *testing.T, test func(k *kit)) {
-	t.Helper()
 	t.Parallel()
 	playAlone(t, test)
 }
 
 // playAlone plays a test in a bubble.
+// plays plays a test once for each case.
+func plays[C any](t *testing.T, cases map[string]C, test func(k *kit, name string, c C)) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) { test(k, name, c) })
+		})
+	}
+}
+
 func playAlone(t *testing.T, test func(k *kit)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // until the minimal holds are over
@@ -72,7 +79,6 @@ func (k *kit) report(e redsyncgocron.Event) {
 
 // reported returns the events since the last call, and checks their kinds.
 func (k *kit) reported(kinds ...redsyncgocron.Kind) []redsyncgocron.Event {
-	k.Helper()
 	synctest.Wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +89,7 @@ func (k *kit) reported(kinds ...redsyncgocron.Kind) []redsyncgocron.Event {
 		got = append(got, e.Kind)
 		require.Error(k, e.Err)
 	}
-	require.Equal(k, kinds, got, "%v", events)
+	require.Equal(k, kinds, got, events)
 	return events
 }
 
@@ -99,8 +105,19 @@ func (k *kit) locker(rs *redsync.Redsync, options ...redsyncgocron.Option) gocro
 }
 
 // elector returns an Elector of a process, which the end of the test shuts down.
+// other returns a locker of another process.
+func (k *kit) other() gocron.Locker { return k.locker(k.nodes.Process()) }
+
+func (k *kit) resigns(e *redsyncgocron.Elector) { require.NoError(k, e.Shutdown(k.Context())) }
+
+// locks locks the job.
+func (k *kit) locks(l gocron.Locker) gocron.Lock {
+	lock, err := l.Lock(k.Context(), "report")
+	require.NoError(k, err)
+	return lock
+}
+
 func (k *kit) elector(rs *redsync.Redsync, options ...redsyncgocron.Option) *redsyncgocron.Elector {
-	k.Helper()
 	options = append([]redsyncgocron.Option{redsyncgocron.WithReport(k.report)}, options...)
 	e, err := redsyncgocron.NewElector(k.Context(), rs, "jobs", options...)
 	require.NoError(k, err)
@@ -125,7 +142,6 @@ func ahead(by time.Duration) gocron.SchedulerOption {
 // starts starts a scheduler with one job, "report", at each tick. The end of the test shuts it down. A job must not sleep
 // then: gocron waits in a loop, so that the time of the bubble stands still.
 func (k *kit) starts(do func(context.Context), options ...gocron.SchedulerOption) gocron.Scheduler {
-	k.Helper()
 	s, err := gocron.NewScheduler(append(options, gocron.WithLocation(time.UTC))...)
 	require.NoError(k, err)
 	_, err = s.NewJob(gocron.CronJob(tens, true), gocron.NewTask(do), gocron.WithName("report"))

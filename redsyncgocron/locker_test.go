@@ -32,30 +32,32 @@ func pastTick() {
 	synctest.Wait()
 }
 
-// Three processes have clocks that differ, and the job ends at once. The control has a minimal hold that is shorter than the
-// difference.
+// Three processes run the job, which ends at once. Their clocks differ; the control has a minimal hold that is shorter than the
+// difference. A job may have a Locker of its own, with other lengths, or none.
 func TestLockerEachTickRunsOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		minHold time.Duration
-		want    int
-	}{
-		"half of the time between ticks": {minHold, 1},
-		"control":                        {100 * time.Millisecond, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(k *kit) {
-				var all ticks
-				pastTick()
-				for _, by := range []time.Duration{-time.Second, 0, time.Second} {
-					locker := redsyncgocron.NewLocker(k.nodes.Process(), holds(c.minHold), redsyncgocron.WithReport(k.report))
-					k.starts(all.run, gocron.WithDistributedLocker(locker), ahead(by))
-				}
-				time.Sleep(50 * every)
-				assert.Equal(k, map[int]int{c.want: 50}, all.counts())
-				k.reported()
-			})
-		})
-	}
+	plays(t, map[string]int{"half of the time between ticks": 1, "control": 3, "a job without a Locker": 3, "a job with its own": 1}, func(k *kit, name string, want int) {
+		var all ticks
+		pastTick()
+		for _, by := range []time.Duration{-time.Second, 0, time.Second} {
+			var locker gocron.Locker = refusing{}
+			var ofJob []gocron.JobOption
+			own := k.other()
+			switch name {
+			case "a job without a Locker":
+				ofJob = append(ofJob, gocron.WithDisabledDistributedJobLocker(true))
+			case "a job with its own":
+				ofJob = append(ofJob, gocron.WithDistributedJobLocker(own))
+			case "control":
+				locker = redsyncgocron.NewLocker(k.nodes.Process(), holds(100*time.Millisecond), redsyncgocron.WithReport(k.report))
+			default:
+				locker = own
+			}
+			k.starts(all.run, ahead(by), gocron.WithDistributedLocker(locker), gocron.WithGlobalJobOptions(ofJob...))
+		}
+		time.Sleep(50 * every)
+		assert.Equal(k, map[int]int{want: 50}, all.counts())
+		k.reported()
+	})
 }
 
 // The clocks of five processes agree, so that all try at the same moment, over networks that delay each message. Votes are
@@ -73,9 +75,9 @@ func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
 		n := testlength.Of(50, 50, 2000)
 		time.Sleep(time.Duration(n) * every)
 		counts := all.counts()
-		t.Logf("%d of %d ticks had a winner", counts[1], n)
+
 		assert.GreaterOrEqual(t, counts[1], n*96/100)
-		assert.Len(t, counts, 1, "some tick ran twice: %v", counts)
+		assert.Len(t, counts, 1, counts)
 		k.reported()
 		t.Cleanup(func() {
 			nodes.Close()
@@ -86,7 +88,6 @@ func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
 
 // jittery returns a process whose messages take a random time of less than most, each way.
 func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duration) *redsync.Redsync {
-	t.Helper()
 	var mu sync.Mutex
 	var pools []pool.Pool
 	for _, n := range nodes {
@@ -97,7 +98,7 @@ func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duratio
 				return time.Duration(r.Int64N(int64(most)))
 			})
 		})
-		t.Cleanup(func() { _ = client.Close() })
+		t.Cleanup(func() { client.Close() })
 		pools = append(pools, pool.New(client))
 	}
 	rs := redsync.New(pools...)
@@ -143,14 +144,12 @@ func (p prefixed) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 // The name is that of the job. That another scheduler has the lock is the normal outcome, and is not reported.
 func TestLockerDoesNotReportAJobThatRunsElsewhere(t *testing.T) {
 	play(t, func(k *kit) {
-		lock, err := k.locker(k.rs, redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		lock := k.locks(k.locker(k.rs, redsyncgocron.WithPrefix("cron:")))
 		k.nodes.RequireHeld("cron:report")
 		time.Sleep(5 * time.Minute) // a watchdog extends it
-		_, err = k.locker(k.nodes.Process(), redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
+		_, err := k.locker(k.nodes.Process(), redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
 		require.ErrorIs(k, err, redsync.ErrFailed)
-		other, err := k.locker(k.nodes.Process()).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		other := k.locks(k.other())
 		require.NoError(k, other.Unlock(k.Context()))
 		require.NoError(k, lock.Unlock(k.Context()))
 		k.reported()
@@ -205,30 +204,26 @@ func TestLockerWithoutAQuorum(t *testing.T) {
 
 // While a run goes on, no process begins another one, however many ticks pass.
 func TestLockerJobThatIsLongerThanItsInterval(t *testing.T) {
-	for name, options := range map[string][]gocron.JobOption{
+	plays(t, map[string][]gocron.JobOption{
 		"plain":     nil,
 		"singleton": {gocron.WithSingletonMode(gocron.LimitModeReschedule)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(k *kit) {
-				var runs, now, most atomic.Int32
-				long := func(ctx context.Context) {
-					runs.Add(1)
-					most.Store(max(most.Load(), now.Add(1)))
-					works(ctx, 3*every+every/2)
-					now.Add(-1)
-				}
-				pastTick()
-				for range 3 {
-					k.starts(long, gocron.WithDistributedLocker(k.locker(k.nodes.Process())), gocron.WithGlobalJobOptions(options...))
-				}
-				time.Sleep(40*every + every/4)
-				assert.Equal(k, int32(1), most.Load())
-				assert.Equal(k, int32(10), runs.Load(), "every fourth tick")
-				k.reported()
-			})
-		})
-	}
+	}, func(k *kit, _ string, options []gocron.JobOption) {
+		var runs, now, most atomic.Int32
+		long := func(ctx context.Context) {
+			runs.Add(1)
+			most.Store(max(most.Load(), now.Add(1)))
+			works(ctx, 3*every+every/2)
+			now.Add(-1)
+		}
+		pastTick()
+		for range 3 {
+			k.starts(long, gocron.WithDistributedLocker(k.other()), gocron.WithGlobalJobOptions(options...))
+		}
+		time.Sleep(40*every + every/4)
+		assert.Equal(k, int32(1), most.Load())
+		assert.Equal(k, int32(10), runs.Load()) // every fourth tick
+		k.reported()
+	})
 }
 
 // The process that runs the job is cut off. It hears of the loss at the end of the validity, and goes on. Another process
@@ -257,9 +252,9 @@ func TestLockerReportsALossOnce(t *testing.T) {
 		assert.False(k, done.Load())
 
 		var all ticks
-		k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.nodes.Process())))
+		k.starts(all.run, gocron.WithDistributedLocker(k.other()))
 		time.Sleep(2 * every)
-		assert.False(k, done.Load(), "the first job goes on")
+		assert.False(k, done.Load()) // the first job goes on
 		assert.Equal(k, map[int]int{1: 2}, all.counts())
 		k.nodes.Reconnect(cut)
 		time.Sleep(2 * every)
@@ -271,8 +266,7 @@ func TestLockerReportsALossOnce(t *testing.T) {
 // Unlock may find the loss first: the watchdog has not asked since.
 func TestLockerReportsALossThatUnlockFinds(t *testing.T) {
 	play(t, func(k *kit) {
-		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		lock := k.locks(k.locker(k.rs))
 		k.nodes.Steal("report")
 		require.ErrorIs(k, lock.Unlock(k.Context()), redsync.ErrLockAlreadyExpired)
 		e := k.reported(redsyncgocron.Lost)
@@ -284,8 +278,7 @@ func TestLockerReportsALossThatUnlockFinds(t *testing.T) {
 // Close ends the lock of a running job.
 func TestLockerReportsClose(t *testing.T) {
 	play(t, func(k *kit) {
-		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		lock := k.locks(k.locker(k.rs))
 		require.NoError(k, k.rs.Close(k.Context()))
 		e := k.reported(redsyncgocron.Lost)
 		require.ErrorIs(k, e[0].Err, redsync.ErrClosed)
@@ -296,8 +289,7 @@ func TestLockerReportsClose(t *testing.T) {
 
 func TestLockerReportsALockThatIsNotReleased(t *testing.T) {
 	play(t, func(k *kit) {
-		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		lock := k.locks(k.locker(k.rs))
 		k.freeze()
 		start := time.Now()
 		require.ErrorIs(k, lock.Unlock(k.Context()), redsync.ErrNoQuorum)
@@ -310,28 +302,24 @@ func TestLockerReportsALockThatIsNotReleased(t *testing.T) {
 // gocron ends the context of the job, and then calls Unlock with it. The lock is released all the same, and nothing is
 // reported. After that another process gets the job at once.
 func TestLockerReleasesWhenTheSchedulerStops(t *testing.T) {
-	for name, stop := range map[string]func(gocron.Scheduler) error{
+	plays(t, map[string]func(gocron.Scheduler) error{
 		"StopJobs": gocron.Scheduler.StopJobs,
 		"Shutdown": gocron.Scheduler.Shutdown,
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(k *kit) {
-				var ended atomic.Bool
-				pastTick()
-				s := k.starts(func(ctx context.Context) {
-					<-ctx.Done()
-					ended.Store(true)
-				}, gocron.WithDistributedLocker(k.locker(k.rs)))
-				pastTick()
-				time.Sleep(2 * minHold)
-				k.nodes.RequireHeld("report")
-				require.NoError(k, stop(s))
-				assert.True(k, ended.Load())
-				k.reported()
-				k.nodes.RequireFree("report")
-			})
-		})
-	}
+	}, func(k *kit, _ string, stop func(gocron.Scheduler) error) {
+		var ended atomic.Bool
+		pastTick()
+		s := k.starts(func(ctx context.Context) {
+			<-ctx.Done()
+			ended.Store(true)
+		}, gocron.WithDistributedLocker(k.locker(k.rs)))
+		pastTick()
+		time.Sleep(2 * minHold)
+		k.nodes.RequireHeld("report")
+		require.NoError(k, stop(s))
+		assert.True(k, ended.Load())
+		k.reported()
+		k.nodes.RequireFree("report")
+	})
 }
 
 // A call of Lock that the end of the scheduler has cut short is nothing to report.
@@ -355,7 +343,7 @@ func TestLockerJobPanics(t *testing.T) {
 		listener := gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) { panics.Add(1) })
 		pastTick()
 		for range 3 {
-			k.starts(func(context.Context) { panic("work") }, gocron.WithDistributedLocker(k.locker(k.nodes.Process())),
+			k.starts(func(context.Context) { panic("work") }, gocron.WithDistributedLocker(k.other()),
 				gocron.WithGlobalJobOptions(gocron.WithEventListeners(listener)))
 		}
 		time.Sleep(10 * every)
@@ -364,33 +352,6 @@ func TestLockerJobPanics(t *testing.T) {
 		k.nodes.RequireFree("report")
 		k.reported()
 	})
-}
-
-// A job may have a Locker of its own, with other lengths, or none.
-func TestLockerOfAJob(t *testing.T) {
-	for name, c := range map[string]struct {
-		option gocron.JobOption
-		want   int
-	}{
-		"disabled": {gocron.WithDisabledDistributedJobLocker(true), 3},
-		"own":      {nil, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(k *kit) {
-				var all ticks
-				pastTick()
-				for range 3 {
-					option := c.option
-					if option == nil {
-						option = gocron.WithDistributedJobLocker(k.locker(k.nodes.Process()))
-					}
-					k.starts(all.run, gocron.WithDistributedLocker(refusing{}), gocron.WithGlobalJobOptions(option))
-				}
-				time.Sleep(10 * every)
-				assert.Equal(k, map[int]int{c.want: 10}, all.counts())
-			})
-		})
-	}
 }
 
 // A refusing Locker never locks.
@@ -408,8 +369,7 @@ func TestEventsAreLoggedByDefault(t *testing.T) {
 		_, err := redsyncgocron.NewLocker(k.rs, nil).Lock(k.Context(), "report")
 		require.Error(k, err)
 		assert.Contains(k, log.String(), `level=WARN msg="redsyncgocron: not locked" name=report error="redsyncgocron: job \"report\": minHold is nil`)
-		lock, err := redsyncgocron.NewLocker(k.rs, holds(1)).Lock(k.Context(), "report")
-		require.NoError(k, err)
+		lock := k.locks(redsyncgocron.NewLocker(k.rs, holds(1)))
 		require.NoError(k, k.rs.Close(k.Context()))
 		synctest.Wait()
 		assert.Contains(k, log.String(), `level=ERROR msg="redsyncgocron: lost" name=report`)

@@ -21,7 +21,6 @@ const maxWords = 800
 
 // blocks returns the Go code of the README.
 func blocks(t *testing.T) (all []string) {
-	t.Helper()
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, len(strings.Fields(string(text))), maxWords)
@@ -72,13 +71,11 @@ func TestReadmePrograms(t *testing.T) {
 
 // replaced replaces what must be in the program once.
 func replaced(t *testing.T, program, before, after string) string {
-	t.Helper()
 	require.Equal(t, 1, strings.Count(program, before), before)
 	return strings.Replace(program, before, after, 1)
 }
 
 func built(ctx context.Context, t *testing.T, program string) (binary string) {
-	t.Helper()
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	require.NoError(t, os.WriteFile(source, []byte(program), 0o600))
@@ -96,20 +93,18 @@ type worker struct {
 }
 
 func starts(ctx context.Context, t *testing.T, binary string) *worker {
-	t.Helper()
 	w := &worker{binary: binary}
 	w.start(ctx, t)
 	return w
 }
 
 func (w *worker) start(ctx context.Context, t *testing.T) {
-	t.Helper()
 	cmd, lines := exec.CommandContext(ctx, w.binary), make(chan string, 1000)
 	cmd.SysProcAttr = realredis.EndWithParent()
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { cmd.Process.Kill() })
 	go func() {
 		defer close(lines)
 		for scanner := bufio.NewScanner(log); scanner.Scan(); {
@@ -122,13 +117,12 @@ func (w *worker) start(ctx context.Context, t *testing.T) {
 // works waits until the job runs in this process. A program whose Open has ended because the machine is slow is started again,
 // as a process manager would.
 func (w *worker) works(ctx context.Context, t *testing.T) {
-	t.Helper()
 	for starts := 1; ; {
 		select {
 		case line, ok := <-w.lines:
 			if !ok {
-				require.False(t, w.worked, "it has ended")
-				require.Less(t, starts, 10, "it ends at once")
+				require.False(t, w.worked)
+				require.Less(t, starts, 10)
 				require.Error(t, w.cmd.Wait())
 				w.start(ctx, t)
 				starts++
@@ -147,7 +141,6 @@ func (w *worker) works(ctx context.Context, t *testing.T) {
 
 // ends tells the process to end.
 func (w *worker) ends(t *testing.T) {
-	t.Helper()
 	require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
 	var last string
 	for line := range w.lines {

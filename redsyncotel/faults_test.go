@@ -45,27 +45,27 @@ var faults = map[string]func(k kit) ends{
 	"the nodes have forgotten it": func(k kit) ends {
 		m := k.held()
 		k.nodes.Expire("order:17")
-		_, _ = m.Extend()
+		m.Extend()
 		return ends{lost: 1, why: "expired"}
 	},
 	"WithMaxHold": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog(), redsync.WithMaxHold(5*time.Second))
+		k.held(redsync.WithWatchdog(), redsync.WithMaxHold(5*time.Second))
 		return ends{lost: 1, why: "max_hold"}
 	},
 	"Close while a call waits": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
-		done := k.begins(k.rs.NewMutex("order:17", redsync.WithTries(0)), context.Background())
+		k.held(redsync.WithWatchdog())
+		done := k.begins(k.mutex(redsync.WithTries(0)), context.Background())
 		require.NoError(k, k.rs.Close(k.Context()))
 		require.ErrorIs(k, <-done, redsync.ErrClosed)
 		return ends{lost: 1, why: "closed"}
 	},
 	"a majority is frozen at Unlock": func(k kit) ends {
 		m := k.held()
-		k.frozen(func() { _, _ = m.Unlock() })
+		k.frozen(func() { m.Unlock() })
 		return ends{unconfirmed: 1}
 	},
 	"a majority is frozen while the watchdog extends": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
+		k.held(redsync.WithWatchdog())
 		k.frozen(func() { time.Sleep(5 * time.Second) })
 		return ends{lost: 1, why: "expired"}
 	},
@@ -73,12 +73,12 @@ var faults = map[string]func(k kit) ends{
 		for i := range 3 {
 			k.nodes.Node(i).Down()
 		}
-		require.ErrorIs(k, k.rs.NewMutex("order:17", redsync.WithTries(2)).Lock(), redsync.ErrNoQuorum)
+		require.ErrorIs(k, k.mutex(redsync.WithTries(2)).Lock(), redsync.ErrNoQuorum)
 		return ends{}
 	},
 	"a hand-over": func(k kit) ends {
 		m := k.held()
-		next := k.rs.NewMutex("order:17")
+		next := k.mutex()
 		done := k.begins(next, context.Background())
 		k.unlock(m)
 		require.NoError(k, <-done)
@@ -88,10 +88,10 @@ var faults = map[string]func(k kit) ends{
 	"calls that give up": func(k kit) ends {
 		m := k.held(redsync.WithWatchdog())
 		ctx, cancel := context.WithCancel(context.Background())
-		first, second := k.begins(k.rs.NewMutex("order:17"), ctx), k.begins(k.rs.NewMutex("order:17"), ctx)
+		first, second := k.begins(k.mutex(), ctx), k.begins(k.mutex(), ctx)
 		cancel()
 		require.ErrorIs(k, errors.Join(<-first, <-second), context.Canceled)
-		assert.ErrorIs(k, <-k.begins(k.rs.NewMutex("order:17", redsync.WithTries(2)), context.Background()), redsync.ErrFailed)
+		assert.ErrorIs(k, <-k.begins(k.mutex(redsync.WithTries(2)), context.Background()), redsync.ErrFailed)
 		k.unlock(m)
 		return ends{released: 1}
 	},
@@ -100,19 +100,19 @@ var faults = map[string]func(k kit) ends{
 		for range 3 {
 			readers = append(readers, k.held(redsync.WithShared()))
 		}
-		writer := k.rs.NewMutex("order:17")
+		writer := k.mutex()
 		done := k.begins(writer, context.Background())
 		k.unlock(readers[0])
 		_, err := readers[1].Detach(k.Context())
-		require.Error(k, err, "others share it")
-		require.NoError(k, <-done, "once the others have run out")
+		require.Error(k, err)      // others share it
+		require.NoError(k, <-done) // once the others have run out
 		k.unlock(writer)
 		return ends{released: 2, lost: 2, why: "expired"}
 	},
 	"permits, and one that waits": func(k kit) ends {
 		two := redsync.WithPermits(2)
 		m, _ := k.held(two), k.held(two)
-		third := k.rs.NewMutex("order:17", two)
+		third := k.mutex(two)
 		done := k.begins(third, context.Background())
 		k.unlock(m)
 		require.NoError(k, <-done)
@@ -122,7 +122,7 @@ var faults = map[string]func(k kit) ends{
 	"Detach, adoption, Unlock": func(k kit) ends {
 		q, err := k.held().Detach(k.Context())
 		require.NoError(k, err)
-		m := k.rs.NewMutex("order:17", redsync.WithSequencer(q))
+		m := k.mutex(redsync.WithSequencer(q))
 		_, err = m.Extend()
 		require.NoError(k, err)
 		k.unlock(m)
@@ -131,12 +131,12 @@ var faults = map[string]func(k kit) ends{
 	"Detach, Unlock without an adoption": func(k kit) ends {
 		q, err := k.held().Detach(k.Context())
 		require.NoError(k, err)
-		k.unlock(k.rs.NewMutex("order:17", redsync.WithSequencer(q)))
+		k.unlock(k.mutex(redsync.WithSequencer(q)))
 		return ends{detached: 1}
 	},
 	"the function of Do panics": func(k kit) ends {
 		assert.Panics(k, func() {
-			_ = redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { panic("the user's") })
+			redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { panic("the user's") })
 		})
 		return ends{released: 1}
 	},
@@ -151,7 +151,7 @@ var faults = map[string]func(k kit) ends{
 		panicked := make(chan any)
 		go func() {
 			defer func() { panicked <- recover() }()
-			_ = k.rs.NewMutex("order:17", redsync.WithObserver(panicking{})).Lock()
+			k.mutex(redsync.WithObserver(panicking{})).Lock()
 		}()
 		synctest.Wait()
 		k.unlock(m)
@@ -161,7 +161,7 @@ var faults = map[string]func(k kit) ends{
 	"a user's function panics while the call waits": func(k kit) ends {
 		m := k.held()
 		delay := func(int) time.Duration { panic("the user's") }
-		assert.Panics(k, func() { _ = k.rs.NewMutex("order:17", redsync.WithRetryDelayFunc(delay)).Lock() })
+		assert.Panics(k, func() { k.mutex(redsync.WithRetryDelayFunc(delay)).Lock() })
 		k.unlock(m)
 		return ends{released: 1}
 	},
@@ -170,7 +170,7 @@ var faults = map[string]func(k kit) ends{
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				_ = redsyncotel.Lead(ctx, k.rs, "order:17", func(ctx context.Context) error {
+				redsyncotel.Lead(ctx, k.rs, "order:17", func(ctx context.Context) error {
 					<-ctx.Done()
 					return nil
 				})
@@ -191,7 +191,6 @@ type panicking struct{}
 func (panicking) ObserveAcquired(context.Context, observe.Acquired) { panic("the user's") }
 
 func (k kit) unlock(m *redsync.Mutex) {
-	k.Helper()
 	_, err := m.Unlock()
 	require.NoError(k, err)
 }
@@ -220,10 +219,10 @@ func TestHeldAndWaitingAreZeroAfterEveryFault(t *testing.T) {
 					released: total(hold, "redsync.outcome", "released"), unconfirmed: total(hold, "redsync.outcome", "unconfirmed"),
 					detached: total(hold, "redsync.outcome", "detached"), lost: total(hold, "redsync.outcome", "lost"),
 				})
-				assert.Equal(t, want.lost, total(found["redsync.lost"], "error.type", why), "%v", found["redsync.lost"])
+				assert.Equal(t, want.lost, total(found["redsync.lost"], "error.type", why), found["redsync.lost"])
 				assert.Equal(t, want.lost, total(found["redsync.lost"]))
 				assert.Equal(t, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired"),
-					total(hold), "each lock that was acquired ends once")
+					total(hold)) // each lock that was acquired ends once
 			})
 		})
 	}
@@ -255,7 +254,7 @@ func TestHeldAndWaitingWhileTheyLast(t *testing.T) {
 	onKit(t, func(k kit) {
 		plain, permit := k.held(redsync.WithWatchdog()), k.held(redsync.WithPermits(2), redsync.WithWatchdog())
 		ctx, cancel := context.WithCancel(k.Context())
-		done := k.begins(k.rs.NewMutex("order:17", redsync.WithTries(0)), ctx)
+		done := k.begins(k.mutex(redsync.WithTries(0)), ctx)
 		found := collect(t, k.reader)
 		assert.EqualValues(t, 1, total(found["redsync.held"], "redsync.mode", "plain"))
 		assert.EqualValues(t, 1, total(found["redsync.held"], "redsync.mode", "permits"))

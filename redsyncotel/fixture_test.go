@@ -36,7 +36,6 @@ type kit struct {
 
 // onKit plays a test in a bubble.
 func onKit(t *testing.T, play func(k kit), options ...redsyncotel.Option) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := kit{T: t, reader: sdkmetric.NewManualReader(), exporter: tracetest.NewInMemoryExporter()}
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(k.reader))
@@ -47,7 +46,7 @@ func onKit(t *testing.T, play func(k kit), options ...redsyncotel.Option) {
 			redsyncotel.WithMeterProvider(meters), redsyncotel.WithTracerProvider(tracers))...)
 		require.NoError(t, err)
 		k.nodes = redsynctest.New(5)
-		defer func() { _ = k.nodes.Close() }()
+		defer k.nodes.Close()
 		k.rs = k.nodes.Redsync().With(redsync.WithObserver(k.observer), redsync.WithExpiry(time.Second))
 		play(k)
 	})
@@ -65,9 +64,12 @@ func (k kit) frozen(do func()) {
 }
 
 // held returns a lock that is held.
+func (k kit) mutex(options ...redsync.Option) *redsync.Mutex {
+	return k.rs.NewMutex("order:17", options...)
+}
+
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
-	k.Helper()
-	m := k.rs.NewMutex("order:17", options...)
+	m := k.mutex(options...)
 	require.NoError(k, m.Lock())
 	return m
 }
@@ -86,10 +88,9 @@ type series struct {
 }
 
 // collect returns all series by metric.
-func collect(tb testing.TB, reader sdkmetric.Reader) map[string][]series {
-	tb.Helper()
+func collect(t *testing.T, reader sdkmetric.Reader) map[string][]series {
 	var all metricdata.ResourceMetrics
-	require.NoError(tb, reader.Collect(context.Background(), &all))
+	require.NoError(t, reader.Collect(context.Background(), &all))
 	found := map[string][]series{}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -108,7 +109,7 @@ func collect(tb testing.TB, reader sdkmetric.Reader) map[string][]series {
 					found[m.Name] = append(found[m.Name], s)
 				}
 			default:
-				assert.Fail(tb, "unknown data", "%T", data)
+				assert.Fail(t, "unknown data", "%T", data)
 			}
 		}
 	}
@@ -143,12 +144,11 @@ func (s series) has(pairs []string) bool {
 }
 
 // assertBalanced checks that no lock counts as held, and that no call counts as waiting.
-func assertBalanced(tb testing.TB, reader sdkmetric.Reader) {
-	tb.Helper()
-	found := collect(tb, reader)
+func assertBalanced(t *testing.T, reader sdkmetric.Reader) {
+	found := collect(t, reader)
 	for _, name := range []string{"redsync.held", "redsync.waiting"} {
 		for _, s := range found[name] {
-			assert.Zero(tb, s.value, "%s %v", name, s.attributes)
+			assert.Zero(t, s.value, "%s %v", name, s.attributes)
 		}
 	}
 }

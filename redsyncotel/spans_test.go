@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -23,7 +24,6 @@ import (
 
 // parent runs do in a span of the program, and returns this span and those that were made meanwhile.
 func (k kit) parent(do func(ctx context.Context)) (trace.SpanContext, tracetest.SpanStubs) {
-	k.Helper()
 	ctx, span := k.tracer.Start(k.Context(), "parent")
 	do(ctx)
 	made := k.exporter.GetSpans() // not the parent, which has not ended
@@ -44,7 +44,7 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 	onKit(t, func(k kit) {
 		other := k.held()
 		start := time.Now()
-		m := k.rs.NewMutex("order:17")
+		m := k.mutex()
 		parent, spans := k.parent(func(ctx context.Context) {
 			time.AfterFunc(100*time.Millisecond, func() { k.unlock(other) })
 			require.NoError(k, m.LockContext(ctx))
@@ -60,11 +60,7 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 		}
 		assert.True(k, start.Equal(spans[0].StartTime))
 		assert.Equal(k, 100*time.Millisecond, spans[0].EndTime.Sub(spans[0].StartTime))
-		attributes := map[string]string{}
-		for _, a := range spans[0].Attributes {
-			attributes[string(a.Key)] = a.Value.String()
-		}
-		assert.Equal(k, map[string]string{"redsync.mode": "plain", "redsync.outcome": "acquired"}, attributes)
+		assert.Equal(k, map[string]string{"redsync.mode": "plain", "redsync.outcome": "acquired"}, text(attribute.NewSet(spans[0].Attributes...)))
 	})
 }
 
@@ -86,25 +82,25 @@ func TestStatusOfSpans(t *testing.T) {
 		want string // the description of the error
 	}{
 		"taken": {func(k kit, ctx context.Context) {
-			_ = k.rs.NewMutex("order:17").TryLockContext(ctx)
+			k.mutex().TryLockContext(ctx)
 		}, ""},
 		"canceled": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+			k.mutex().LockContext(ctx)
 		}, ""},
 		"taken until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
-			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+			k.mutex().LockContext(ctx)
 		}, ""},
 		"frozen until the deadline": {func(k kit, ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
-			k.frozen(func() { _ = k.rs.NewMutex("order:18").LockContext(ctx) })
+			k.frozen(func() { k.rs.NewMutex("order:18").LockContext(ctx) })
 		}, "deadline_exceeded"},
 		"no quorum": {func(k kit, ctx context.Context) {
-			k.frozen(func() { _ = k.rs.NewMutex("order:18").TryLockContext(ctx) })
+			k.frozen(func() { k.rs.NewMutex("order:18").TryLockContext(ctx) })
 		}, "no_quorum"},
 		"Unlock of a lock that has expired, after the caller was canceled": {func(k kit, ctx context.Context) {
 			m := k.rs.NewMutex("order:18")
@@ -112,12 +108,12 @@ func TestStatusOfSpans(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_, _ = m.UnlockContext(ctx)
+			m.UnlockContext(ctx)
 		}, "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
-				_ = k.held(redsync.WithWatchdog())
+				k.held(redsync.WithWatchdog())
 				_, spans := k.parent(func(ctx context.Context) { c.play(k, ctx) })
 				require.Len(k, spans, 1)
 				assert.Equal(k, c.want, spans[0].Status.Description)
@@ -136,7 +132,7 @@ func TestExtensionsOfTheWatchdog(t *testing.T) {
 			options = append(options, redsyncotel.WithoutWatchdogSpans())
 		}
 		onKit(t, func(k kit) {
-			m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+			m := k.mutex(redsync.WithWatchdog())
 			parent, _ := k.parent(func(ctx context.Context) { require.NoError(k, m.LockContext(ctx)) })
 			time.Sleep(2 * time.Second)
 			k.unlock(m)
@@ -150,7 +146,7 @@ func TestExtensionsOfTheWatchdog(t *testing.T) {
 				require.Len(k, s.Links, 1)
 				assert.Equal(k, parent.SpanID(), s.Links[0].SpanContext.SpanID())
 			}
-			assert.Positive(k, total(collect(k, k.reader)["redsync.extend"], "redsync.outcome", "extended"))
+			assert.Positive(k, total(collect(k.T, k.reader)["redsync.extend"], "redsync.outcome", "extended"))
 		}, options...)
 	}
 }
@@ -177,7 +173,7 @@ func TestDoPutsASpanAroundTheFunction(t *testing.T) {
 func TestExtensionsWithoutASampledSpan(t *testing.T) {
 	onKit(t, func(k kit) {
 		caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true})
-		m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+		m := k.mutex(redsync.WithWatchdog())
 		require.NoError(k, m.LockContext(trace.ContextWithRemoteSpanContext(k.Context(), caller)))
 		time.Sleep(20 * time.Second)
 		k.unlock(m)

@@ -2,6 +2,7 @@ package redsynctest_test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"regexp"
 	"sync"
 	"testing"
@@ -16,12 +17,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) {
+// What a test of a user's prints. The kit says what each node has, and takes neither a node that is frozen for a free one, nor an
+// expiry for a release.
+func TestFailuresSayWhatEachNodeHas(t *testing.T) {
+	for want, test := range map[string]func(tb *fakeTB){
+		`
+	Error:      	lock "orders:17" is not held: 2 of 5 nodes have the same value, a quorum is 3
+	            	node #0 (127.0.0.1:7001): free
+	            	node #1 (127.0.0.1:7002): frozen
+	            	node #2 (127.0.0.1:7003): down
+	            	node #3 (127.0.0.1:7004): value "ABCDEFGH"..., expires in 7s
+	            	node #4 (127.0.0.1:7005): value "ABCDEFGH"..., expires in 7s
+	Test:       	TestOfUser
+`: func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 5)
-			mutex := nodes.Redsync().NewMutex(name, redsync.WithExpiry(8*time.Second))
-			require.NoError(t, mutex.Lock())
+			locked(tb, nodes.Redsync().NewMutex(name, redsync.WithExpiry(8*time.Second)))
 			synctest.Wait()
 			nodes.RequireHeld(name)
 			nodes.Node(0).Restart(true)
@@ -29,16 +39,53 @@ func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
 			nodes.Node(2).Down()
 			time.Sleep(time.Second)
 			nodes.RequireHeld(name)
-		})
-		assert.Equal(t, "\n"+
-			"\tError:      \tlock \"orders:17\" is not held: 2 of 5 nodes have the same value, a quorum is 3\n"+
-			"\t            \tnode #0 (127.0.0.1:7001): free\n"+
-			"\t            \tnode #1 (127.0.0.1:7002): frozen\n"+
-			"\t            \tnode #2 (127.0.0.1:7003): down\n"+
-			"\t            \tnode #3 (127.0.0.1:7004): value \"ABCDEFGH\"..., expires in 7s\n"+
-			"\t            \tnode #4 (127.0.0.1:7005): value \"ABCDEFGH\"..., expires in 7s\n"+
-			"\tTest:       \tTestOfUser\n", masked(got))
-	})
+		},
+		`
+	Error:      	lock "orders:17" is not free: it is free on 0 of 3 nodes, a quorum is 2
+	            	node #0 (127.0.0.1:7001): held by somebody else, whom Steal or HoldBySomebody made up
+	            	node #1 (127.0.0.1:7002): held by somebody else, whom Steal or HoldBySomebody made up
+	            	node #2 (127.0.0.1:7003): down
+	Test:       	TestOfUser
+`: func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 3)
+			nodes.HoldBySomebody(name)
+			nodes.Node(2).Down()
+			nodes.RequireFree(name)
+		},
+		`
+	Error:      	node #0 (127.0.0.1:7001): "orders:17" is left: value "ABCDE", expires in 1m20s
+	            	node #1 (127.0.0.1:7002): "orders:17" is left: value "ABCDE", expires in 1m20s
+	            	the code under test must unlock each Mutex, and close each Redsync that it makes itself
+	Test:       	TestOfUser
+`: func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 2)
+			value := func() (string, error) { return rand.Text()[:5], nil }
+			locked(tb, nodes.Redsync().NewMutex(name, redsync.WithGenValueFunc(value), redsync.WithExpiry(90*time.Second)))
+			synctest.Wait()
+			nodes.RequireNothingLeft()
+		},
+		`
+	Error:      	node #0 (127.0.0.1:7001): "orders:17" is left: value "ABCDEFGH"..., expires in 500ms
+	            	the code under test must unlock each Mutex, and close each Redsync that it makes itself
+	Test:       	TestOfUser
+`: func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 1)
+			locked(tb, nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Second)))
+			nodes.RequireNothingLeft()
+		},
+		`
+	Error:      	node #0 (127.0.0.1:7001): 1 connections are left open
+	Test:       	TestOfUser
+`: func(tb *fakeTB) {
+			_, err := redsynctest.Start(tb, 1).Node(0).Dial(tb.Context())
+			require.NoError(tb, err)
+		},
+		"redsynctest: AwaitEvents: 0 events of observe.Lost after 10s, want 1": func(tb *fakeTB) {
+			redsynctest.AwaitEvents[observe.Lost](tb, &redsynctest.Recorder{}, 1)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) { assert.Equal(t, want, masked(fails(t, test))) })
+	}
 }
 
 // masked returns the failure with the random values of locks replaced by letters in alphabetical
@@ -46,23 +93,6 @@ func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
 func masked(failure string) string {
 	return regexp.MustCompile(`value "[A-Z2-7]+"`).ReplaceAllStringFunc(failure, func(value string) string {
 		return `value "` + "ABCDEFGH"[:len(value)-len(`value ""`)] + `"`
-	})
-}
-
-func TestRequireFreeSaysWhatEachNodeHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) {
-			nodes := redsynctest.Start(tb, 3)
-			nodes.HoldBySomebody(name)
-			nodes.Node(2).Down()
-			nodes.RequireFree(name)
-		})
-		assert.Equal(t, "\n"+
-			"\tError:      \tlock \"orders:17\" is not free: it is free on 0 of 3 nodes, a quorum is 2\n"+
-			"\t            \tnode #0 (127.0.0.1:7001): held by somebody else, whom Steal or HoldBySomebody made up\n"+
-			"\t            \tnode #1 (127.0.0.1:7002): held by somebody else, whom Steal or HoldBySomebody made up\n"+
-			"\t            \tnode #2 (127.0.0.1:7003): down\n"+
-			"\tTest:       \tTestOfUser\n", masked(got))
 	})
 }
 
@@ -90,66 +120,30 @@ func TestRequireFreeDoesNotTakeANodeThatFreezesForAFreeOne(t *testing.T) {
 	}
 }
 
-func TestRequireNothingLeftFindsAHeldLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) {
-			nodes := redsynctest.Start(tb, 2)
-			value := func() (string, error) { return rand.Text()[:5], nil }
-			mutex := nodes.Redsync().NewMutex(name, redsync.WithGenValueFunc(value), redsync.WithExpiry(90*time.Second))
-			require.NoError(t, mutex.Lock())
-			synctest.Wait()
-			nodes.RequireNothingLeft()
-		})
-		assert.Equal(t, "\n"+
-			"\tError:      \tnode #0 (127.0.0.1:7001): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
-			"\t            \tnode #1 (127.0.0.1:7002): \"orders:17\" is left: value \"ABCDE\", expires in 1m20s\n"+
-			"\t            \tthe code under test must unlock each Mutex, and close each Redsync that it makes itself\n"+
-			"\tTest:       \tTestOfUser\n", masked(got))
-	})
-}
-
-func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) {
-			nodes := redsynctest.Start(tb, 1)
-			require.NoError(t, nodes.Redsync().NewMutex(name, redsync.WithExpiry(time.Second)).Lock())
-			nodes.RequireNothingLeft()
-		})
-		assert.Contains(t, got, `"orders:17" is left: value `)
-		assert.Contains(t, got, "expires in 500ms")
-	})
-}
-
 // The test has made a Redsync of its own and does not close it, so nobody unlocks its lock. The end
 // of the test must find the keys, unless the nodes have had a fault or the test has failed already.
 func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
-	held := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
-		return func(tb *fakeTB) {
-			nodes := redsynctest.Start(tb, 3)
-			rs := redsync.New(nodes.Pools()...) // nobody closes it
-			require.NoError(t, rs.NewMutex(name, redsync.WithExpiry(time.Hour)).Lock())
-			faults(nodes)
-		}
-	}
 	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, held(func(*redsynctest.Nodes) {}))
+		held := func(fault func(n *redsynctest.Node)) string {
+			return fails(t, func(tb *fakeTB) {
+				nodes := redsynctest.Start(tb, 3)
+				locked(t, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour))) // nobody closes the Redsync
+				for i := range 3 {
+					fault(nodes.Node(i))
+				}
+			})
+		}
+		got := held(func(*redsynctest.Node) {})
 		assert.Contains(t, got, `node #2 (127.0.0.1:7003): "orders:17" is left: value `)
 		assert.Contains(t, got, "Test:       \tTestOfUser")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) {
-			for i := range 3 {
-				nodes.Node(i).Restart(false)
-			}
-		}))
-		assert.Empty(t, got, "nodes that have had a fault are not looked at")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) {
-			for i := range 3 {
-				nodes.Node(i).Up()
-				nodes.Node(i).Thaw()
-				nodes.Node(i).Delay(0)
-			}
-		}))
-		assert.Contains(t, got, "is left", "what does nothing is no fault")
-		got = fails(t, held(func(nodes *redsynctest.Nodes) { nodes.RequireFree(name) }))
+		assert.Empty(t, held(func(n *redsynctest.Node) { n.Restart(false) }), "nodes that have had a fault are not looked at")
+		assert.Contains(t, held(func(n *redsynctest.Node) {
+			n.Up()
+			n.Thaw()
+			n.Delay(0)
+		}), "is left", "what does nothing is no fault")
+		got = held(func(n *redsynctest.Node) { n.Delay(-1) })
+		assert.Contains(t, got, "must be 0 or more")
 		assert.NotContains(t, got, "is left", "a test that has failed")
 	})
 }
@@ -158,7 +152,7 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 // unlocks or the end does. Another value under the same name is left behind.
 func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
 	lasts := redsync.WithMinHold(time.Hour)
-	inEachForm(t, func(t *testing.T, f form, _ *redsynctest.Nodes, _ *redsync.Redsync) {
+	inEachForm(t, func(s *scene) {
 		for mode, lock := range map[string]func(rs *redsync.Redsync) *redsync.Mutex{
 			"one name": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex(name, lasts) },
 			"several names": func(rs *redsync.Redsync) *redsync.Mutex {
@@ -169,88 +163,73 @@ func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
 				return rs.NewMutex(name, lasts, redsync.WithPermits(3), redsync.WithFair(), redsync.WithWeight(2))
 			},
 		} {
-			if f != bubble && mode != "several names" { // it takes real time
+			if s.form != bubble && mode != "several names" { // it takes real time
 				continue
 			}
-			assert.Empty(t, fails(t, func(tb *fakeTB) {
+			assert.Empty(s, fails(s, func(tb *fakeTB) {
 				nodes := redsynctest.Start(tb, 3)
-				m := lock(nodes.Redsync())
-				require.NoError(t, m.Lock())
-				_, err := m.Unlock()
-				require.NoError(t, err)
+				unlock(s, locked(s, lock(nodes.Redsync())))
 				nodes.RequireNothingLeft()
 			}), mode)
-			assert.Empty(t, fails(t, func(tb *fakeTB) {
+			assert.Empty(s, fails(s, func(tb *fakeTB) {
 				rs := redsync.New(redsynctest.Start(tb, 3).Pools()...)
-				require.NoError(t, lock(rs).Lock())
-				require.NoError(t, rs.Close(t.Context()))
+				locked(s, lock(rs))
+				require.NoError(s, rs.Close(s.Context()))
 			}), mode)
-			assert.Empty(t, fails(t, func(tb *fakeTB) { require.NoError(t, lock(redsynctest.Start(tb, 3).Redsync()).Lock()) }), mode)
+			assert.Empty(s, fails(s, func(tb *fakeTB) { locked(s, lock(redsynctest.Start(tb, 3).Redsync())) }), mode)
 		}
-		assert.Contains(t, fails(t, func(tb *fakeTB) {
+		assert.Contains(s, fails(s, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 1)
-			m := nodes.Redsync().NewMutex(name, redsync.WithMinHold(50*time.Millisecond))
-			require.NoError(t, m.Lock())
-			_, err := m.Unlock()
-			require.NoError(t, err)
-			require.NoError(t, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour)).Lock()) // nobody closes it
+			unlock(s, locked(s, nodes.Redsync().NewMutex(name, redsync.WithMinHold(50*time.Millisecond))))
+			locked(s, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour))) // nobody closes it
 		}), `"orders:17" is left`)
 	})
 }
 
-func TestTheEndFindsAnOpenConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) {
-			_, err := redsynctest.Start(tb, 1).Node(0).Dial(t.Context())
-			require.NoError(t, err)
-		})
-		assert.Contains(t, got, "node #0 (127.0.0.1:7001): 1 connections are left open")
-	})
-}
-
 func TestBadInputIsNamed(t *testing.T) {
-	for want, test := range map[string]func(tb *fakeTB, nodes *redsynctest.Nodes){
-		`Start: the number of nodes must be 1 to 64, not 0`:  func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 0) },
-		`Start: the number of nodes must be 1 to 64, not 65`: func(tb *fakeTB, _ *redsynctest.Nodes) { redsynctest.Start(tb, 65) },
+	for _, n := range []int{0, 65} {
+		got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, n) })
+		assert.Contains(t, got, fmt.Sprint("redsynctest: Start: the number of nodes must be 1 to 64, not ", n))
+	}
+	for want, test := range map[string]func(nodes kit){
+		`Node(2): the index must be 0 to 1`:  func(nodes kit) { nodes.Node(2) },
+		`Node(-1): the index must be 0 to 1`: func(nodes kit) { nodes.Node(-1) },
 
-		`Node(2): the index must be 0 to 1`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(2) },
-		`Node(-1): the index must be 0 to 1`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(-1) },
+		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(nodes kit) { nodes.Node(1).Delay(-time.Second) },
+		`Advance: the duration must be 0 or more, not -1ns`:      func(nodes kit) { nodes.Advance(-1) },
 
-		`Node(1).Delay: the duration must be 0 or more, not -1s`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Node(1).Delay(-time.Second) },
-		`Advance: the duration must be 0 or more, not -1ns`:      func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Advance(-1) },
+		`Steal(""): the name of a lock must not be empty`: func(nodes kit) { nodes.Steal("") },
+		`RequireHeld("{a}:queue"): the name is reserved`:  func(nodes kit) { nodes.RequireHeld("{a}:queue") },
+		`Steal("nobody"): no node has this lock`:          func(nodes kit) { nodes.Steal("nobody") },
+		`Expire("nobody"): no node has this lock`:         func(nodes kit) { nodes.Expire("nobody") },
 
-		`Steal(""): the name of a lock must not be empty`: func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("") },
-		`RequireHeld("{a}:queue"): the name is reserved`:  func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.RequireHeld("{a}:queue") },
-		`Steal("nobody"): no node has this lock`:          func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Steal("nobody") },
-		`Expire("nobody"): no node has this lock`:         func(_ *fakeTB, nodes *redsynctest.Nodes) { nodes.Expire("nobody") },
-
-		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`HoldBySomebody("held"): the lock must be free on every node that is up`: func(nodes kit) {
 			nodes.HoldBySomebody("held")
 			nodes.HoldBySomebody("held")
 		},
-		`Node(1).Freeze: the node is down`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`Node(1).Freeze: the node is down`: func(nodes kit) {
 			nodes.Node(1).Down()
 			nodes.Node(1).Freeze()
 		},
-		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`CutOff: the Redsync must be one that Process or Redsync has returned`: func(nodes kit) {
 			nodes.CutOff(nodes.Redsync().With(redsync.WithFair()))
 		},
-		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(_ *fakeTB, nodes *redsynctest.Nodes) {
+		`Reconnect: the Redsync must be one that Process or Redsync has returned`: func(nodes kit) {
 			nodes.Reconnect(nil)
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			got := fails(t, func(tb *fakeTB) { test(tb, redsynctest.Start(tb, 2)) })
+			got := fails(t, func(tb *fakeTB) { test(redsynctest.Start(tb, 2)) })
 			assert.Contains(t, got, "redsynctest: "+want)
 		})
 	}
-	for call, test := range map[string]func(nodes *redsynctest.Nodes){
-		"Node(0).Up":         func(nodes *redsynctest.Nodes) { nodes.Node(0).Up() },
-		`RequireFree("x")`:   func(nodes *redsynctest.Nodes) { nodes.RequireFree("x") },
-		"RequireNothingLeft": func(nodes *redsynctest.Nodes) { nodes.RequireNothingLeft() },
-		"Process":            func(nodes *redsynctest.Nodes) { nodes.Process() },
-		"Pools":              func(nodes *redsynctest.Nodes) { nodes.Pools() },
-		"Clients":            func(nodes *redsynctest.Nodes) { nodes.Clients() },
+	for call, test := range map[string]func(nodes kit){
+		"Node(0).Up":         func(nodes kit) { nodes.Node(0).Up() },
+		`RequireFree("x")`:   func(nodes kit) { nodes.RequireFree("x") },
+		"RequireNothingLeft": kit.RequireNothingLeft,
+		"Process":            func(nodes kit) { nodes.Process() },
+		"Pools":              func(nodes kit) { nodes.Pools() },
+		"Clients":            func(nodes kit) { nodes.Clients() },
 	} {
 		got := fails(t, func(tb *fakeTB) {
 			nodes := redsynctest.Start(tb, 2)
@@ -310,11 +289,4 @@ func TestAServerThatCannotBeStartedIsNamed(t *testing.T) {
 	got := fails(t, func(tb *fakeTB) { redsynctest.Start(tb, 1) })
 	assert.Contains(t, got, "redsynctest: Start: REDSYNCTEST_SERVERS=no-such-program: ")
 	assert.Contains(t, got, "executable file not found")
-}
-
-func TestAwaitEventsFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got := fails(t, func(tb *fakeTB) { redsynctest.AwaitEvents[observe.Lost](tb, &redsynctest.Recorder{}, 1) })
-		assert.Equal(t, "redsynctest: AwaitEvents: 0 events of observe.Lost after 10s, want 1", got)
-	})
 }

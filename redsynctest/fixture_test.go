@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -31,13 +34,22 @@ const (
 	servers  form = "servers"
 )
 
-// inEachForm runs test on five nodes in each form. The node deadline of rs is long, so that the tests
-// pass on a slow machine.
-func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync)) {
+type kit = *redsynctest.Nodes
+
+// A scene is a test on five nodes, in one form.
+type scene struct {
+	*testing.T
+	*redsynctest.Nodes
+	form form
+	rs   *redsync.Redsync // its node deadline is long, so that the tests pass on a slow machine
+}
+
+// inEachForm plays a scene in each form.
+func inEachForm(t *testing.T, play func(s *scene)) {
 	t.Helper()
 	start := func(t *testing.T, f form) {
 		nodes := redsynctest.Start(t, 5)
-		test(t, f, nodes, nodes.Redsync().With(redsync.WithTimeoutFactor(0.4)))
+		play(&scene{t, nodes, f, nodes.Redsync().With(redsync.WithTimeoutFactor(0.4))})
 	}
 	t.Run(string(bubble), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { start(t, bubble) })
@@ -47,6 +59,33 @@ func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest
 		onServers(t)
 		start(t, servers)
 	})
+}
+
+// locked locks m.
+func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
+	tb.Helper()
+	require.NoError(tb, m.Lock())
+	return m
+}
+
+// locked returns a Mutex that is locked.
+func (s *scene) locked(options ...redsync.Option) *redsync.Mutex {
+	s.Helper()
+	return locked(s, s.rs.NewMutex(name, options...))
+}
+
+// settled returns a Mutex that is locked on all nodes, for a minute.
+func (s *scene) settled() *redsync.Mutex {
+	s.Helper()
+	mutex := s.locked(redsync.WithExpiry(time.Minute))
+	s.Settle(name)
+	return mutex
+}
+
+func unlock(tb testing.TB, m *redsync.Mutex) {
+	tb.Helper()
+	_, err := m.Unlock()
+	require.NoError(tb, err)
 }
 
 // onServers makes Start use real servers as nodes. It skips the test if redis-server is not
@@ -67,9 +106,9 @@ type fakeTB struct {
 }
 
 // fails runs a user's test with its cleanups, and returns the text of its failure, "" if it has not failed.
-func fails(t *testing.T, test func(tb *fakeTB)) string {
-	t.Helper()
-	f := &fakeTB{TB: t}
+func fails(tb testing.TB, test func(tb *fakeTB)) string {
+	tb.Helper()
+	f := &fakeTB{TB: tb}
 	run := func(do func()) {
 		done := make(chan struct{})
 		go func() {

@@ -59,15 +59,14 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 }
 
 func TestAwaitEventsWaitsForALoss(t *testing.T) {
-	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
+	inEachForm(t, func(s *scene) {
 		r := &redsynctest.Recorder{}
-		mutex := rs.NewMutex(name, redsync.WithObserver(r), redsync.WithExpiry(time.Second), redsync.WithTries(0))
-		require.NoError(t, mutex.Lock())
-		lost := redsynctest.AwaitEvents[observe.Lost](t, r, 1)
-		require.Len(t, lost, 1)
-		assert.Equal(t, name, lost[0].Name)
-		assert.ErrorIs(t, lost[0].Err, redsync.ErrLockLost)
-		assert.NotEmpty(t, redsynctest.Events[observe.Acquired](r))
+		s.locked(redsync.WithObserver(r), redsync.WithExpiry(time.Second), redsync.WithTries(0))
+		lost := redsynctest.AwaitEvents[observe.Lost](s, r, 1)
+		require.Len(s, lost, 1)
+		assert.Equal(s, name, lost[0].Name)
+		assert.ErrorIs(s, lost[0].Err, redsync.ErrLockLost)
+		assert.NotEmpty(s, redsynctest.Events[observe.Acquired](r))
 	})
 }
 

@@ -25,6 +25,8 @@ import (
 type vault struct {
 	lasts time.Duration // until RefreshAfter; 0 for no RefreshAfter
 
+	began time.Time // of the test
+
 	mu       sync.Mutex // guards what follows
 	password string
 	err      error
@@ -53,32 +55,30 @@ func (v *vault) set(password string, err error) {
 	v.password, v.err = password, err
 }
 
-// times returns when the vault was asked, since the time start.
-func (v *vault) times(start time.Time) (times []time.Duration) {
+// times returns when the vault was asked, since the test began.
+func (v *vault) times() (times []time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, at := range v.asked {
-		times = append(times, at.Sub(start))
+		times = append(times, at.Sub(v.began))
 	}
 	return times
 }
 
-// onNode plays a test in a bubble, with a pool of a node whose user app has the password of the vault. start is the time
-// of the first request.
-func onNode(t *testing.T, v *vault, play func(t *testing.T, node *embedded.Node, p pool.Pool, start time.Time)) {
+// onNode plays a test in a bubble, with a pool of a node whose user app has the password of the vault. The vault
+// counts from the first request.
+func onNode(t *testing.T, v *vault, play func(t *testing.T, node *embedded.Node, p pool.Pool)) {
 	t.Helper()
 	v.password = "1"
-	inBubble(t, v.credentials, func(t *testing.T, node *embedded.Node, client *redis.Client) {
+	inBubble(t, v.credentials, func(t *testing.T, node *embedded.Node, _ *redis.Client, p pool.Pool) {
 		node.RequireUserAuth("app", "1")
-		p := pool.New(client)
-		defer func() { _ = p.Close() }()
-		start := time.Now()
+		v.began = time.Now()
 		answer(t, p, "ping")
-		play(t, node, p, start)
-		asked := len(v.times(start))
+		play(t, node, p)
+		asked := len(v.times())
 		require.NoError(t, p.Close())
 		time.Sleep(time.Hour)
-		require.Len(t, v.times(start), asked, "nobody may ask for the credentials of a connection that is closed")
+		require.Len(t, v.times(), asked, "nobody may ask for the credentials of a connection that is closed")
 	})
 }
 
@@ -86,7 +86,7 @@ func onNode(t *testing.T, v *vault, play func(t *testing.T, node *embedded.Node,
 type credentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error)
 
 // inBubble plays a test in a bubble, with a client of a node.
-func inBubble(t *testing.T, fn credentialsFn, play func(t *testing.T, node *embedded.Node, client *redis.Client)) {
+func inBubble(t *testing.T, fn credentialsFn, play func(t *testing.T, node *embedded.Node, client *redis.Client, p pool.Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(1)
@@ -97,7 +97,9 @@ func inBubble(t *testing.T, fn credentialsFn, play func(t *testing.T, node *embe
 		require.NoError(t, err)
 		client := redis.NewClient(opt)
 		defer func() { _ = client.Close() }()
-		play(t, nodes[0], client)
+		p := pool.New(client)
+		defer func() { _ = p.Close() }()
+		play(t, nodes[0], client, p)
 	})
 }
 
@@ -122,27 +124,27 @@ func busy(t *testing.T, p pool.Pool, span time.Duration) (conn uint64) {
 // At RefreshAfter the pool exchanges its connection for one with the new credentials, and loses no request.
 func TestCredentialsAreRefreshed(t *testing.T) {
 	v := &vault{lasts: time.Minute}
-	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool, start time.Time) {
+	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool) {
 		first := busy(t, p, 50*time.Second)
 		node.RequireUserAuth("app", "2")
 		v.set("2", nil)
 		require.Equal(t, first, busy(t, p, 9*time.Second), "before RefreshAfter the pool must keep its connection")
 		require.Greater(t, busy(t, p, 10*time.Second), first)
 		// The first connection asks at 0 and at a minute. The next request opens the second one, which asks, too.
-		require.Equal(t, []time.Duration{0, time.Minute, time.Minute + 50*time.Millisecond}, v.times(start))
+		require.Equal(t, []time.Duration{0, time.Minute, time.Minute + 50*time.Millisecond}, v.times())
 		busy(t, p, 55*time.Second)
-		require.Len(t, v.times(start), 4)
+		require.Len(t, v.times(), 4)
 	})
 }
 
 // While the function fails, it is asked every 5 s, and the connection keeps its credentials.
 func TestCredentialsThatCannotBeRefreshed(t *testing.T) {
 	v := &vault{lasts: time.Minute}
-	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool, start time.Time) {
+	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool) {
 		v.set("", errors.New("the vault is closed"))
 		first := busy(t, p, 71*time.Second)
 		require.Equal(t, answer(t, p, "ping").Conn, first)
-		require.Equal(t, []time.Duration{0, 60 * time.Second, 65 * time.Second, 70 * time.Second}, v.times(start))
+		require.Equal(t, []time.Duration{0, 60 * time.Second, 65 * time.Second, 70 * time.Second}, v.times())
 		node.RequireUserAuth("app", "2")
 		v.set("2", nil)
 		require.Greater(t, busy(t, p, 10*time.Second), first)
@@ -152,19 +154,19 @@ func TestCredentialsThatCannotBeRefreshed(t *testing.T) {
 // A RefreshAfter that has passed would otherwise ask without a pause.
 func TestCredentialsAreRefreshedOnceASecondAtMost(t *testing.T) {
 	v := &vault{lasts: -time.Hour}
-	onNode(t, v, func(t *testing.T, _ *embedded.Node, p pool.Pool, start time.Time) {
+	onNode(t, v, func(t *testing.T, _ *embedded.Node, p pool.Pool) {
 		first := busy(t, p, 10*time.Second+time.Millisecond)
 		require.Equal(t, first, answer(t, p, "ping").Conn, "the same credentials need no other connection")
-		require.Len(t, v.times(start), 11)
+		require.Len(t, v.times(), 11)
 	})
 }
 
 // Without a RefreshAfter the function is asked for each connection, and never else.
 func TestCredentialsAreAskedForAtEachConnection(t *testing.T) {
 	v := &vault{}
-	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool, start time.Time) {
+	onNode(t, v, func(t *testing.T, node *embedded.Node, p pool.Pool) {
 		busy(t, p, time.Minute)
-		require.Len(t, v.times(start), 1)
+		require.Len(t, v.times(), 1)
 		node.RequireUserAuth("app", "2")
 		v.set("2", nil)
 		node.Kill()
@@ -172,7 +174,7 @@ func TestCredentialsAreAskedForAtEachConnection(t *testing.T) {
 		_ = ask(t, p, "ping") // it may meet the end of the connection
 		time.Sleep(time.Second)
 		answer(t, p, "ping")
-		require.Len(t, v.times(start), 2)
+		require.Len(t, v.times(), 2)
 	})
 }
 
@@ -186,9 +188,7 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 			return rueidis.AuthCredentials{Username: "app"}, nil
 		},
 	} {
-		inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
-			p := pool.New(client)
-			defer func() { _ = p.Close() }()
+		inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client, p pool.Pool) {
 			reply := ask(t, p, "ping")
 			require.ErrorContains(t, reply.Err, want)
 			require.Equal(t, pool.NotSent, reply.Fate)
@@ -207,12 +207,10 @@ func TestCredentialsWhoseRefreshPanics(t *testing.T) {
 		}
 		return rueidis.AuthCredentials{RefreshAfter: time.Now().Add(time.Second)}, nil
 	}
-	inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
-		p := pool.New(client)
-		defer func() { _ = p.Close() }()
+	inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client, p pool.Pool) {
 		first := answer(t, p, "ping").Conn
 		require.Equal(t, first, busy(t, p, 12*time.Second))
-		require.Equal(t, int32(4), asked.Load())
+		require.EqualValues(t, 4, asked.Load())
 	})
 }
 
@@ -221,18 +219,19 @@ func TestAListenerThatSubscribesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vault{lasts: time.Minute, password: "1"}
 		p := newProvider(v.credentials, func() net.Addr { return nil })
-		start, l := time.Now(), &listener{}
+		l := &listener{}
+		v.began = time.Now()
 		_, first, err := p.Subscribe(l)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		_, _, err = p.Subscribe(l)
 		require.NoError(t, err)
 		time.Sleep(2*time.Minute + time.Second)
-		require.Equal(t, []time.Duration{0, time.Second, 61 * time.Second, 121 * time.Second}, v.times(start))
-		require.Equal(t, int32(2), l.told.Load())
+		require.Equal(t, []time.Duration{0, time.Second, 61 * time.Second, 121 * time.Second}, v.times())
+		require.EqualValues(t, 2, l.told.Load())
 		require.NoError(t, first())
 		time.Sleep(time.Hour)
-		require.Len(t, v.times(start), 4)
+		require.Len(t, v.times(), 4)
 	})
 }
 
@@ -244,13 +243,14 @@ func TestARefreshThatComesTooLate(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			return v.credentials(from)
 		}, func() net.Addr { return nil })
-		start, l := time.Now(), &listener{}
+		l := &listener{}
+		v.began = time.Now()
 		_, end, err := p.Subscribe(l)
 		require.NoError(t, err)
 		time.Sleep(65 * time.Second)
 		require.NoError(t, end())
 		time.Sleep(time.Hour)
-		require.Equal(t, []time.Duration{10 * time.Second, 80 * time.Second}, v.times(start))
+		require.Equal(t, []time.Duration{10 * time.Second, 80 * time.Second}, v.times())
 		require.Zero(t, l.told.Load())
 	})
 }

@@ -75,9 +75,7 @@ func TestOptionsRefusesWhatNoConnectionCanHave(t *testing.T) {
 func TestAuthCredentialsFnHasPriority(t *testing.T) {
 	opt, err := Options(at("node:6379", func(o *rueidis.ClientOption) {
 		o.Username, o.Sentinel.Username = "nobody", "nobody"
-		o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-			return rueidis.AuthCredentials{}, nil
-		}
+		o.AuthCredentialsFn = nobody
 	}))
 	require.NoError(t, err)
 	require.Empty(t, opt.Username)

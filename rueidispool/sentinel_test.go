@@ -70,8 +70,7 @@ func TestSentinelFailover(t *testing.T) {
 	require.Greater(t, second.Conn, first.Conn)
 	require.NotEqual(t, first.Server.RunID, second.Server.RunID)
 	require.Equal(t, replica.Addr(), p.String())
-	got, err := replica.Do("get", "k")
-	require.NoError(t, err)
+	got := realredis.Must(t, replica, "get", "k")
 	require.Equal(t, "w", got)
 }
 

@@ -118,7 +118,7 @@ func TestTheServerSeesTheOptions(t *testing.T) {
 	server := realredis.Start(t, 1, appUser...)[0]
 	var from atomic.Value // the address that AuthCredentialsFn was asked for
 	for name, change := range map[string]func(o *rueidis.ClientOption){
-		"fields": func(o *rueidis.ClientOption) { o.Username, o.Password = appName, appPassword },
+		"fields": func(*rueidis.ClientOption) {},
 		"function": func(o *rueidis.ClientOption) {
 			o.AuthCredentialsFn = func(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 				from.Store(c.Address.String())
@@ -126,14 +126,12 @@ func TestTheServerSeesTheOptions(t *testing.T) {
 			}
 		},
 		"DialFn": func(o *rueidis.ClientOption) {
-			o.Username, o.Password = appName, appPassword
 			o.DialFn = func(address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) { return d.Dial("tcp", address) }
 		},
-		"Dialer": func(o *rueidis.ClientOption) {
-			o.Username, o.Password, o.Dialer.KeepAlive = appName, appPassword, time.Minute
-		},
+		"Dialer": func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = time.Minute },
 	} {
 		option := at(server.Addr(), func(o *rueidis.ClientOption) {
+			o.Username, o.Password = appName, appPassword
 			change(o)
 			o.SelectDB, o.ClientName, o.ClientNoEvict, o.ClientSetInfo = database, "locks", true, []string{"mine", "1"}
 		})
@@ -147,9 +145,7 @@ func TestTheServerSeesTheOptions(t *testing.T) {
 		}
 		require.Equal(t, server.Addr(), p.String())
 
-		option.Password = "wrong"
-		option.AuthCredentialsFn = nil
-		option.Username = appName
+		option.Password, option.AuthCredentialsFn = "wrong", nil
 		refusedWith(t, poolOf(t, option), pool.IsPermanent)
 	}
 	require.Equal(t, server.Addr(), from.Load())

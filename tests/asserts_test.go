@@ -2,7 +2,11 @@ package redsync_test
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,40 +19,37 @@ import (
 
 // This file has steps and checks that many tests make.
 
-// playAs is play as a subtest.
-func playAs(t *testing.T, name string, f func(f field)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { play(t, f) })
+// playAs, playMetAs, kitAs and kitMetAs are these as subtests.
+var (
+	playAs, playMetAs = asSubtest(play), asSubtest(playMet)
+	kitAs, kitMetAs   = asSubtest(onKit), asSubtest(kitMet)
+)
+
+func asSubtest[On any](run func(*testing.T, func(On))) func(*testing.T, string, func(On)) {
+	return func(t *testing.T, name string, f func(On)) {
+		t.Run(name, func(t *testing.T) { run(t, f) })
+	}
 }
 
-// kitAs is onKit as a subtest.
-func kitAs(t *testing.T, name string, f func(k kit)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { onKit(t, f) })
+// sorted yields what m has, in the order of its keys.
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
 }
 
 // playMet is play with a Redsync that has met all nodes.
 func playMet(t *testing.T, f func(f field)) {
-	t.Helper()
 	play(t, func(met field) { met.meet(); f(met) })
-}
-
-// playMetAs is playMet as a subtest.
-func playMetAs(t *testing.T, name string, f func(f field)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { playMet(t, f) })
 }
 
 // kitMet is onKit with a Redsync that has met all nodes.
 func kitMet(t *testing.T, f func(k kit)) {
-	t.Helper()
 	onKit(t, func(met kit) { met.meet(); f(met) })
-}
-
-// kitMetAs is kitMet as a subtest.
-func kitMetAs(t *testing.T, name string, f func(k kit)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { kitMet(t, f) })
 }
 
 // locked locks m, and returns it.
@@ -91,21 +92,19 @@ func failsWith(tb testing.TB, operation func() (bool, error), targets ...error) 
 	errorIs(tb, err, targets...)
 }
 
-// keysOn checks on how many nodes the lock's key is.
+// keysOn checks on how many nodes the lock's key is, once no command is on its way.
 func (f field) keysOn(nodes int) {
-	f.Helper()
+	synctest.Wait()
 	require.Equal(f, nodes, f.nodes.Keys("lock"))
 }
 
 // downgrades makes the hold of m shared.
 func (u user) downgrades(m *redsync.Mutex) {
-	u.Helper()
 	require.NoError(u, m.Downgrade(u.Context()))
 }
 
 // detaches gives the hold of m away.
 func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
-	u.Helper()
 	s, err := m.Detach(u.Context())
 	require.NoError(u, err)
 	return s
@@ -113,20 +112,23 @@ func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
 
 // releases releases the lock of a holder by force, with a Mutex of an operator.
 func (u user) releases(operator *redsync.Mutex, h redsync.Holder) {
-	u.Helper()
 	require.NoError(u, operator.ForceUnlock(u.Context(), h))
 }
 
 // hasSent checks how many commands of locks the nodes were sent.
 func (f field) hasSent(want int, why ...any) {
-	f.Helper()
 	assert.Equal(f, want, f.traffic(), why...)
 }
 
 // sleepToTheSecond sleeps until the next second of the clock begins.
-func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
+func sleepToTheSecond() { sleep(time.Until(time.Now().Truncate(sec).Add(sec))) }
 
-const ms = time.Millisecond
+const (
+	ms     = time.Millisecond
+	sec    = time.Second
+	minute = time.Minute
+	hour   = time.Hour
+)
 
 // confirmed checks that an operation returns true and no error.
 func confirmed(tb testing.TB, operation func() (bool, error)) {
@@ -142,18 +144,35 @@ func panicked(tb testing.TB, do func()) {
 	assert.PanicsWithValue(tb, "the user's", do)
 }
 
+// sleep is time.Sleep. In a bubble it takes no time.
+var sleep = time.Sleep
+
 // opts are options of a lock.
 type opts = []redsync.Option
 
 // Options that many locks have.
 var (
-	forever           = redsync.WithTries(0)
+	withTries         = redsync.WithTries
+	forever           = withTries(0)
 	hearsAll          = redsync.WithFailFast(false) // calls wait for all nodes, not for a quorum
 	withWatchdog      = redsync.WithWatchdog()
 	withFair          = redsync.WithFair()
 	withShared        = redsync.WithShared()
 	withFencing       = redsync.WithFencing()
 	withSetNXOnExtend = redsync.WithSetNXOnExtend()
+
+	withExpiry       = redsync.WithExpiry
+	withOwner        = redsync.WithOwner
+	withValue        = redsync.WithValue
+	withSequencer    = redsync.WithSequencer
+	withPermits      = redsync.WithPermits
+	withObserver     = redsync.WithObserver
+	withNodeTimeout  = redsync.WithNodeTimeout
+	withRetryDelay   = redsync.WithRetryDelay
+	withMaxHold      = redsync.WithMaxHold
+	withLockDelay    = redsync.WithLockDelay
+	withMinHold      = redsync.WithMinHold
+	withGenValueFunc = redsync.WithGenValueFunc
 )
 
 // errorIs checks that err matches each target.
@@ -177,12 +196,6 @@ func took(tb testing.TB, start time.Time, want time.Duration, why ...any) {
 	assert.Equal(tb, want, time.Since(start), why...)
 }
 
-// confirms checks that an operation has returned true and no error.
-func (c change) confirms(ok bool, err error) {
-	c.Helper()
-	user{T: c.T}.confirms(ok, err)
-}
-
 // limited returns a context that ends after d.
 func limited(tb testing.TB, d time.Duration) context.Context {
 	tb.Helper()
@@ -197,4 +210,27 @@ func poolsOf(clients []*redis.Client) (pools []pool.Pool) {
 		pools = append(pools, pool.New(c))
 	}
 	return pools
+}
+
+// isIdle checks that m holds nothing, and says so.
+func (u user) isIdle(m *redsync.Mutex) {
+	for _, operation := range operations(m) {
+		failsWith(u, operation, redsync.ErrNotHeld)
+	}
+	isOver(u, m, redsync.ErrNotHeld)
+	assert.Zero(u, m.Until())
+	assert.Zero(u, m.Remaining())
+	assert.Zero(u, m.Fence())
+	assert.Zero(u, m.Sequencer())
+	assert.Empty(u, m.Value())
+}
+
+// theirs returns a lock that another process holds.
+func (f field) theirs(name string, options ...redsync.Option) *redsync.Mutex {
+	return locked(f, f.another().NewMutex(name, options...))
+}
+
+// isValidFrom checks that m is valid for as long as a lock that was asked for at start.
+func (u user) isValidFrom(m *redsync.Mutex, start time.Time) {
+	assert.Equal(u, start.Add(validity).UnixNano(), m.Until().UnixNano())
 }

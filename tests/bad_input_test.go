@@ -1,10 +1,8 @@
 package redsync_test
 
 import (
-	"context"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,75 +14,57 @@ import (
 
 func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
-		"WithExpiry(-1s) is out of range":                            redsync.WithExpiry(-time.Second),
-		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * ms),
-		"so that it is longer than its drift, and at most 100 years": redsync.WithExpiry(260 * 365 * 24 * time.Hour),
-		"WithTries(-1) is out of range: 0 (no limit)":                redsync.WithTries(-1),
-		"WithRetryDelay(-1ns) is out of range: 0 or":                 redsync.WithRetryDelay(-1),
+		"WithExpiry(-1s) is out of range": withExpiry(-sec),
+
+		"so that it is longer than its drift, and at most 100 years": withExpiry(260 * 365 * 24 * hour),
+		"WithTries(-1) is out of range: 0 (no limit)":                withTries(-1),
+		"WithRetryDelay(-1ns) is out of range: 0 or":                 withRetryDelay(-1),
 		"WithRetryDelayFunc(nil)":                                    redsync.WithRetryDelayFunc(nil),
-		"WithGenValueFunc(nil)":                                      redsync.WithGenValueFunc(nil),
+		"WithGenValueFunc(nil)":                                      withGenValueFunc(nil),
 		"WithDriftFactor(1) is out of range: 0 <= fac":               redsync.WithDriftFactor(1),
-		"WithDriftFactor(-0.5) is out of range":                      redsync.WithDriftFactor(-0.5),
-		"WithTimeoutFactor(0) is out of range: 0 < fact":             redsync.WithTimeoutFactor(0),
-		"WithTimeoutFactor(2) is out of range":                       redsync.WithTimeoutFactor(2),
-		"WithNodeTimeout(0s) is out of range":                        redsync.WithNodeTimeout(0),
-		"WithNodeTimeout(8s) is out of range: 0 < time":              redsync.WithNodeTimeout(8 * time.Second),
-		`WithPrefix("{app:") is out of range: no braces`:             redsync.WithPrefix("{app:"),
-		`WithPrefix("app}:") is out of range`:                        redsync.WithPrefix("app}:"),
-		`WithPrefix("{}app:") is out of range`:                       redsync.WithPrefix("{}app:"),
-		"option #0 is nil":                                           nil,
-		"nil OptionFunc":                                             redsync.OptionFunc(nil),
+
+		"WithTimeoutFactor(0) is out of range: 0 < fact": redsync.WithTimeoutFactor(0),
+
+		"WithNodeTimeout(0s) is out of range":            withNodeTimeout(0),
+		"WithNodeTimeout(8s) is out of range: 0 < time":  withNodeTimeout(8 * sec),
+		`WithPrefix("{app:") is out of range: no braces`: redsync.WithPrefix("{app:"),
+		`WithPrefix("app}:") is out of range`:            redsync.WithPrefix("app}:"),
+		`WithPrefix("{}app:") is out of range`:           redsync.WithPrefix("{}app:"),
+		"option #0 is nil":                               nil,
+		"nil OptionFunc":                                 redsync.OptionFunc(nil),
+		"WithMaxHold(0s) is out of range: more than 0":   withMaxHold(0),
+		"WithMaxHold(-1s) is out of range: more than 0":  withMaxHold(-sec),
+		"WithLockDelay(-1ns) is out of range: 0 or more": withLockDelay(-1),
+		"WithLockDelay(2562047h47m16.854775807s) is out": withLockDelay(math.MaxInt64),
+		"WithLockDelay(2562047h47m9.8":                   withLockDelay(math.MaxInt64 - 7*sec),
 	} {
 		playAs(t, want, func(f field) {
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
 				refuses(t, m, want)
 			}
-			f.hasSent(0)
-		})
-	}
-}
-
-func TestHoldOptionsOutOfRange(t *testing.T) {
-	for want, options := range map[string]opts{
-		"WithMaxHold(0s) is out of range: more than 0":   {redsync.WithMaxHold(0)},
-		"WithMaxHold(-1s) is out of range: more than 0":  {redsync.WithMaxHold(-time.Second)},
-		"WithLockDelay(-1ns) is out of range: 0 or more": {redsync.WithLockDelay(-1)},
-		"WithLockDelay(2562047h47m16.854775807s) is out": {redsync.WithLockDelay(math.MaxInt64)},
-		"WithLockDelay(2562047h47m9.8":                   {redsync.WithLockDelay(math.MaxInt64 - 7*time.Second)},
-	} {
-		play(t, func(f field) {
-			refuses(t, f.NewMutex("lock", options...), want)
-			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
-			require.ErrorContains(f, err, want)
+			require.ErrorContains(f, f.Do(f.Context(), "lock", never, option), want)
 			f.hasSent(0)
 		})
 	}
 	play(t, func(f field) {
-		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), withWatchdog))
-	})
-}
-
-func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		m := k.nodes.Process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
-		require.ErrorContains(k, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
+		f.unlocks(f.held(withMaxHold(1), withMaxHold(math.MaxInt64), withWatchdog))
 	})
 }
 
 func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 	refuses(t, new(redsync.Mutex), "no pools")
-	refuses(t, new(redsync.Redsync).NewMutex("lock"), "no pools")
-	refuses(t, redsync.New().NewMutex("lock"), "no pools")
-	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
-	var failed *redsync.Redsync // of an Open that failed
-	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.With(withFair).NewMutex("lock").TryLock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
-	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
-	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
-	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
+	for _, rs := range []*redsync.Redsync{nil, {}, redsync.New()} { // nil is that of an Open that failed
+		refuses(t, rs.NewMutex("lock"), "no pools")
+		for _, err := range []error{
+			rs.NewMutex("lock").Lock(), rs.With(withFair).NewMutex("lock").TryLock(), rs.Do(t.Context(), "lock", never),
+			rs.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}),
+		} {
+			errorIs(t, err, redsync.ErrNoPools)
+		}
 		shut(t, rs)
 	}
+	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", withValue("v")), "nil client")
+	rs := redsync.New(nil)
+	refuses(t, rs.NewMutex("lock"), "pool #0: it is nil")
+	shut(t, rs)
 }

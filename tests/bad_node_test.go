@@ -28,38 +28,30 @@ import (
 // bad is the node that fails.
 const bad = 1
 
-// A badness is a fault of one node. It lasts until the context ends.
+// A badness is a fault of one node. It lasts until the context of the scene ends.
 type badness struct {
 	name  string
 	comes bool // the node is bad and good in turn
-	begin func(ctx context.Context, s *scene)
+	begin func(s *scene)
 }
 
 var badnesses = []badness{
-	{"silent", false, func(_ context.Context, s *scene) { s.freeze(bad) }},
-	{"slow", false, func(_ context.Context, s *scene) { s.late.Store(int64(time.Second)) }}, // each way
-	{"refusing", false, func(_ context.Context, s *scene) {
+	{"silent", false, func(s *scene) { s.freeze(bad) }},
+	{"slow", false, func(s *scene) { s.late.Store(int64(sec)) }}, // each way
+	{"refusing", false, func(s *scene) {
 		for _, command := range []string{"set", "evalsha", "eval", "subscribe"} {
 			s.nodes[bad].On(command, 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 		}
 	}},
-	{"out of memory", false, func(_ context.Context, s *scene) {
+	{"out of memory", false, func(s *scene) {
 		s.nodes[bad].On("set", 1<<20, embedded.Fault{Err: "OOM command not allowed when used memory > 'maxmemory'."})
 	}},
-	{"down", false, func(_ context.Context, s *scene) { s.kill(bad) }},
-	{"dials hang", false, func(_ context.Context, s *scene) { s.nodes[bad].TurnOff() }},
-	{"restarting", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, func() { s.kill(bad) }, func() { s.restart(bad) })
-	}},
-	{"freezing", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, func() { s.freeze(bad) }, func() { s.thaw(bad) })
-	}},
-	{"connections end", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, s.nodes[bad].Disconnect)
-	}},
-	{"connections are forgotten", true, func(ctx context.Context, s *scene) {
-		s.every(ctx, s.nodes[bad].Forget)
-	}},
+	{"down", false, func(s *scene) { s.kill(bad) }},
+	{"dials hang", false, func(s *scene) { s.nodes[bad].TurnOff() }},
+	{"restarting", true, func(s *scene) { s.every(func() { s.kill(bad) }, func() { s.restart(bad) }) }},
+	{"freezing", true, func(s *scene) { s.every(func() { s.freeze(bad) }, func() { s.thaw(bad) }) }},
+	{"connections end", true, func(s *scene) { s.every(s.nodes[bad].Disconnect) }},
+	{"connections are forgotten", true, func(s *scene) { s.every(s.nodes[bad].Forget) }},
 }
 
 // A holding is how a lock is held, and how the next holder waits for it.
@@ -79,11 +71,11 @@ var holdings = []holding{
 	{name: "writer before reader", waiter: opts{withShared}},
 	{
 		name: "permits", beside: true,
-		holder: opts{redsync.WithPermits(2)}, waiter: opts{redsync.WithPermits(2)},
+		holder: opts{withPermits(2)}, waiter: opts{withPermits(2)},
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
-	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(time.Minute), newNodes}},
+	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(minute), newNodes}},
 }
 
 // A scene is a field whose messages take 2 to 3 ms each way.
@@ -92,6 +84,7 @@ type scene struct {
 	holding
 	options opts         // of all locks
 	late    atomic.Int64 // how much longer a message to or from the bad node takes
+	over    atomic.Bool  // the fault ends
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -105,20 +98,20 @@ func (s *scene) random(n time.Duration) time.Duration {
 }
 
 // every does each step in turn, with 50 to 100 ms in between.
-func (s *scene) every(ctx context.Context, steps ...func()) {
+func (s *scene) every(steps ...func()) {
 	go func() {
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; !s.over.Load(); i++ {
 			steps[i%len(steps)]()
-			time.Sleep(50*ms + s.random(50*ms))
+			sleep(50*ms + s.random(50*ms))
 		}
 	}()
 }
 
 // remote returns a process that the delays apply to.
 func (s *scene) remote() *redsync.Redsync {
-	var pools []pool.Pool
+	var clients []*redis.Client
 	for i, n := range s.nodes {
-		pools = append(pools, pool.New(n.Client(func(o *redis.Options) {
+		clients = append(clients, n.Client(func(o *redis.Options) {
 			o.Dialer = n.DialVia(func(bool) time.Duration {
 				delay := 2*ms + s.random(ms)
 				if i == bad {
@@ -126,10 +119,11 @@ func (s *scene) remote() *redsync.Redsync {
 				}
 				return delay
 			})
-		}), s.pool...))
+		}))
 	}
-	rs := redsync.New(pools...)
+	rs := on(clients, s.pool...)
 	if s.joint {
+		pools := poolsOf(clients)
 		rs = redsync.NewJoint(pools, pools[1:])
 	}
 	s.closes(rs)
@@ -156,13 +150,16 @@ func (s *scene) note(operation string, took time.Duration) {
 	s.took[operation] = append(s.took[operation], took)
 }
 
+// measures notes how long do takes.
+func (s *scene) measures(operation string, do func()) {
+	start := time.Now()
+	do()
+	s.note(operation, time.Since(start))
+}
+
 // times notes how long an operation takes, which must succeed.
 func (s *scene) times(name string, operation func() (bool, error)) {
-	start := time.Now()
-	ok, err := operation()
-	s.note(name, time.Since(start))
-	require.NoError(s, err, name)
-	require.True(s, ok, name)
+	s.measures(name, func() { s.confirms(operation()) })
 }
 
 // ObserveExtended notes how long an extension of a watchdog took.
@@ -177,9 +174,9 @@ func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
 func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 	m := s.holds(rs)
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(8 * ms) // less than the time for which a lock is handed over directly
+	sleep(8 * ms) // less than the time for which a lock is handed over directly
 	if rs != next {
-		time.Sleep(s.random(300 * ms))
+		sleep(s.random(300 * ms))
 		s.times("Extend", m.Extend)
 		s.times("Valid", m.Valid)
 	}
@@ -189,9 +186,9 @@ func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 // handOverDuringAttempt notes how long a waiter waits that makes its attempt while the lock is unlocked.
 func (s *scene) handOverDuringAttempt(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * ms) // all nodes have it
+	sleep(10 * ms) // all nodes have it
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(s.random(8 * ms))
+	sleep(s.random(8 * ms))
 	s.handsOver(m, waiter, "hand-over during an attempt")
 }
 
@@ -204,37 +201,32 @@ func (s *scene) handsOver(m *redsync.Mutex, waiter *call, handOver string) {
 	require.NoError(s, waiter.err)
 	s.note(handOver, waiter.at.Sub(start))
 	_, _ = waiter.Unlock()
-	time.Sleep(10*ms + s.random(100*ms))
+	sleep(10*ms + s.random(100*ms))
 }
 
 // holdToTheEnd notes how long after its Until a hold is lost.
 func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 	m := s.holds(rs)
-	until, lost := m.Until(), m.Lost()
-	<-lost
+	until := m.Until()
+	<-m.Lost()
 	s.note("Lost at Until", time.Since(until))
-	time.Sleep(drift + time.Second)
+	sleep(drift + sec)
 }
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
-	m := s.holds(rs, withWatchdog, redsync.WithObserver(s))
-	time.Sleep(m.Remaining() * 3 / 4) // two extensions
+	m := s.holds(rs, withWatchdog, withObserver(s))
+	sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
-	start := time.Now()
-	<-m.Lost()
-	s.note("Lost after a theft", time.Since(start))
+	s.measures("Lost after a theft", func() { <-m.Lost() })
 	for _, operation := range []string{"Extend", "Valid"} {
 		m := s.holds(rs)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		s.steal()
-		start := time.Now()
-		_, err := operations(m)[operation]()
-		s.note(operation+" after a theft", time.Since(start))
-		require.ErrorIs(s, err, redsync.ErrLockLost, operation)
+		s.measures(operation+" after a theft", func() { failsWith(s, operations(m)[operation], redsync.ErrLockLost) })
 		require.False(s, open(m.Lost()))
 	}
-	time.Sleep(s.random(100 * ms))
+	sleep(s.random(100 * ms))
 }
 
 // steal deletes all locks.
@@ -251,29 +243,27 @@ func (s *scene) steal() {
 // giveAway notes how long it takes to give a lock to another process, and to use it there.
 func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * ms)
-	start := time.Now()
-	sequencer, err := m.Detach(s.Context())
-	s.note("Detach, all nodes", time.Since(start))
-	require.NoError(s, err)
-	adopted := s.of(next, append(slices.Clone(s.holder), redsync.WithSequencer(sequencer))...)
+	sleep(10 * ms)
+	var given redsync.Sequencer
+	s.measures("Detach, all nodes", func() { given = s.detaches(m) })
+	adopted := s.of(next, append(slices.Clone(s.holder), withSequencer(given))...)
 	s.times("Extend, adopted", adopted.Extend)
 	s.times("Unlock, adopted", adopted.Unlock)
 }
 
 // callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
-	s.times("Do", func() (bool, error) { return true, s.of(rs, s.holder...).Do(s.Context(), nothing) })
-	time.Sleep(10 * ms)
+	s.measures("Do", func() { require.NoError(s, s.of(rs, s.holder...).Do(s.Context(), nothing)) })
+	sleep(10 * ms)
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		m := s.holds(rs)
-		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
+		s.measures("Downgrade", func() { s.downgrades(m) })
 		reader := rs.NewMutex("lock", withShared)
-		s.times("Lock, of a second reader", func() (bool, error) { return true, reader.Lock() })
+		s.measures("Lock, of a second reader", func() { locked(s, reader) })
 		s.unlock(m)
 		s.times("Unlock, of the last reader", reader.Unlock)
 	}
-	time.Sleep(10 * ms)
+	sleep(10 * ms)
 }
 
 // waitForAll notes how long operations take that wait for all nodes.
@@ -290,37 +280,32 @@ func (s *scene) closeHeld() {
 	for i := range 5 {
 		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
-	time.Sleep(time.Second)
-	start := time.Now()
-	_ = rs.Close(s.Context())
-	s.note("Close", time.Since(start))
+	sleep(sec)
+	s.measures("Close", func() { _ = rs.Close(s.Context()) })
 }
 
 // plays returns how long the operations of holders take beside a bad node, in order. Nothing fails if begin is nil.
-func (h holding) plays(
-	t *testing.T, begin func(context.Context, *scene), options ...redsync.Option,
-) (took map[string][]time.Duration) {
+func (h holding) plays(t *testing.T, begin func(*scene), options ...redsync.Option) (took map[string][]time.Duration) {
 	play(t, func(f field) {
 		s := &scene{
 			field: f, holding: h, options: options, took: map[string][]time.Duration{},
 			rand: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // a test repeats itself
 		}
-		ctx, cancel := context.WithCancel(f.Context())
 		a, b := s.remote(), s.remote()
 		s.meets(a, b)
 		if s.beside {
 			s.holds(a, withWatchdog)
 		}
 		if begin != nil {
-			begin(ctx, s)
+			begin(s)
 		}
 		s.learns(a, b)
-		for range testlength.InGate(2, 2, 15, 100) {
+		for range testlength.InGate(2, 2, 6, 100) {
 			s.holdAndHandOver(a, b, "hand-over to another process")
 			s.holdAndHandOver(a, a, "hand-over inside the process")
 			s.handOverDuringAttempt(a, b)
 		}
-		for range testlength.InGate(1, 1, 4, 20) {
+		for range testlength.InGate(1, 1, 2, 20) {
 			s.holdToTheEnd(a)
 			if !s.beside {
 				s.loseToAThief(a)
@@ -329,11 +314,11 @@ func (h holding) plays(
 			s.giveAway(a, b)
 			s.callFunctions(a)
 		}
-		for range testlength.InGate(1, 1, 2, 5) {
+		for range testlength.Of(1, 1, 5) {
 			s.closeHeld()
 		}
-		cancel()
-		time.Sleep(time.Second)
+		s.over.Store(true)
+		sleep(sec)
 		f.nodes[bad].Heal()
 		f.restart(bad)
 		synctest.Wait()
@@ -350,7 +335,7 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 	for _, rs := range processes {
 		user{s.T, rs}.meet()
 	}
-	time.Sleep(5 * time.Second)
+	sleep(5 * sec)
 }
 
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
@@ -380,7 +365,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 		require.NoError(s, s.nodes[i].Set("taken", "by another"))
 	}
 	for _, rs := range processes {
-		time.Sleep(10 * ms)                                // nothing is left of the attempts of the former process
+		sleep(10 * ms)                                     // nothing is left of the attempts of the former process
 		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
 			_, _ = m.Unlock()
 		}
@@ -395,7 +380,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
 	t.Run("short node deadlines", func(t *testing.T) { playBadNodes(t, patience) })
 	t.Run("long node deadlines", func(t *testing.T) {
-		playBadNodes(t, 3*time.Second, redsync.WithExpiry(time.Minute), redsync.WithNodeTimeout(3*time.Second))
+		playBadNodes(t, 3*sec, withExpiry(minute), withNodeTimeout(3*sec))
 	})
 }
 

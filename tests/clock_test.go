@@ -21,7 +21,6 @@ import (
 // steps puts both clocks of the process ahead by the duration that the test stores in ahead. It moves no timer, so code
 // that reads a clock notices the step before any timer fires.
 func steps(t *testing.T) (ahead *atomic.Int64) {
-	t.Helper()
 	ahead = new(atomic.Int64)
 	t.Cleanup(clock.Step(func(i clock.Instant) clock.Instant {
 		by := time.Duration(ahead.Load())
@@ -44,60 +43,47 @@ type attempts []observe.Attempt
 func (a *attempts) ObserveAttempt(_ context.Context, e observe.Attempt) { *a = append(*a, e) }
 
 func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
-	for name, c := range map[string]struct {
-		command string
-		options opts
-	}{
-		"plain":   {"set", nil},
-		"fencing": {"evalsha", opts{withFencing}},
-		"fair":    {"evalsha", opts{withFair}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ahead := steps(t)
-			playMet(t, func(f field) {
-				var told attempts
-				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(&told))...)
-				f.stepsOn(c.command, ahead, validity)
-				err := m.TryLock()
-				require.ErrorIs(f, err, redsync.ErrNoQuorum)
-				require.NotErrorIs(f, err, redsync.ErrFailed)
-				require.ErrorContains(f, err, "too few nodes answered in time")
-				isOver(f, m, redsync.ErrNotHeld)
-				require.Len(f, told, 1)
-				assert.Equal(f, validity, told[0].Took)
-				require.ErrorIs(f, told[0].Err, redsync.ErrNoQuorum, "the attempt has failed")
-				f.noKeys()
-				f.nobodyWaits()
+	for command, options := range map[string][]redsync.Option{"set": {forever}, "evalsha": {withFencing, withFair}} {
+		for _, option := range options {
+			t.Run(command, func(t *testing.T) {
+				ahead := steps(t)
+				playMet(t, func(f field) {
+					var told attempts
+					m := f.NewMutex("lock", option, withObserver(&told))
+					f.stepsOn(command, ahead, validity)
+					err := m.TryLock()
+					errorIs(f, err, redsync.ErrNoQuorum)
+					require.NotErrorIs(f, err, redsync.ErrFailed)
+					require.ErrorContains(f, err, "too few nodes answered in time")
+					isOver(f, m, redsync.ErrNotHeld)
+					require.Len(f, told, 1)
+					assert.Equal(f, validity, told[0].Took)
+					require.ErrorIs(f, told[0].Err, redsync.ErrNoQuorum, "the attempt has failed")
+					f.noKeys()
+					f.nobodyWaits()
+				})
 			})
-		})
+		}
 	}
 }
 
 // The old validity has ended when the nodes confirm the new one: somebody else may have held the lock in between,
 // although no timer has fired yet.
 func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		by   time.Duration
-		held bool
-	}{
-		"before Until": {validity - 4*time.Second - ms - time.Nanosecond, true},
-		"at Until":     {validity - 4*time.Second - ms, false},
-		"after Until":  {5 * time.Second, false},
-	} {
-		t.Run(name, func(t *testing.T) {
+	const left = validity - 4*sec - ms
+	for by, held := range map[time.Duration]bool{left - time.Nanosecond: true, left: false, 5 * sec: false} {
+		t.Run(by.String(), func(t *testing.T) {
 			ahead := steps(t)
 			playMet(t, func(f field) {
 				m := f.held()
-				time.Sleep(4 * time.Second)
-				f.stepsOn("evalsha", ahead, c.by)
-				ok, err := m.Extend()
-				assert.Equal(f, c.held, ok)
-				if c.held {
-					require.NoError(f, err)
-					assert.Equal(f, validity-c.by, m.Remaining())
+				sleep(4 * sec)
+				f.stepsOn("evalsha", ahead, by)
+				if held {
+					f.confirms(m.Extend())
+					assert.Equal(f, validity-by, m.Remaining())
 					return
 				}
-				errorIs(f, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
+				failsWith(f, m.Extend, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 				assert.Zero(f, m.Remaining())
 				assert.False(f, open(m.Lost()))
 			})

@@ -1,10 +1,10 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,19 +32,20 @@ import (
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
-		copied := k.With(redsync.WithExpiry(time.Hour))
+		copied := k.With(withExpiry(hour))
 		held := locked(k, copied.NewMutex("lock"))
-		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*ms)))
-		time.Sleep(time.Second)
+		over := locked(k, k.NewMutex("over", withExpiry(10*ms)))
+		sleep(sec)
 		shut(k, k.Redsync)
 		k.nothingLeft()
 		failsWith(k, over.Unlock, redsync.ErrClosed)
 		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
-			refuses(t, m, "closed")
-			require.ErrorIs(k, m.Lock(), redsync.ErrClosed)
-			require.NotErrorIs(k, m.Lock(), redsync.ErrFailed)
+			refuses(k.T, m, "closed")
+			err := m.Lock()
+			errorIs(k, err, redsync.ErrClosed)
+			require.NotErrorIs(k, err, redsync.ErrFailed)
 		}
-		require.NoError(k, copied.Close(k.Context()), "a second Close does nothing")
+		shut(k, copied) // a second Close does nothing
 	})
 }
 
@@ -60,15 +61,15 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 			assert.ErrorIs(k, err, redsync.ErrClosed)
 		})
 		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		start := time.Now()
-		ctx := limited(k, 2*time.Second)
+		ctx := limited(k, 2*sec)
 		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
 		require.Error(k, k.Close(ctx), "three nodes keep their keys")
 		wg.Wait()
-		took(k, start, 2*time.Second)
+		took(k, start, 2*sec)
 		k.thaw(allNodes...)
-		time.Sleep(time.Second)
+		sleep(sec)
 		k.nothingLeft()
 	})
 }
@@ -76,17 +77,12 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 // A slowPool is a node that answers ten thousand requests per second. It refuses requests while it owes 1100 replies,
 // as a pool does at 32,768.
 type slowPool struct {
+	puppet.Puppet
 	sync.Mutex
-	owed    []pool.Request
-	frozen  bool
-	running bool
-	refused int
-	deleted int
+	owed             []pool.Request
+	frozen, running  bool
+	refused, deleted int
 }
-
-func (p *slowPool) String() string { return "slow" }
-func (p *slowPool) CloseIdle()     {}
-func (p *slowPool) Close() error   { return nil }
 
 func (p *slowPool) Send(req pool.Request) error {
 	p.Lock()
@@ -124,16 +120,15 @@ func (p *slowPool) next() (req pool.Request, ok bool) {
 	if req.Args[0] != "set" {
 		p.deleted++
 		p.Unlock()
-		time.Sleep(100 * time.Microsecond)
+		sleep(100 * time.Microsecond)
 		p.Lock()
 	}
 	return req, true
 }
 
-// locksMany locks count names.
-func locksMany(t *testing.T, rs *redsync.Redsync, count int) {
-	t.Helper()
-	for i := range count {
+// locksMany locks 2000 names.
+func locksMany(t *testing.T, rs *redsync.Redsync) {
+	for i := range 2000 {
 		locked(t, rs.NewMutex(fmt.Sprint("lock", i)))
 		if i%500 == 0 {
 			synctest.Wait() // for the slowest node
@@ -143,78 +138,68 @@ func locksMany(t *testing.T, rs *redsync.Redsync, count int) {
 }
 
 func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
-	const count = 2000
-	for name, frozen := range map[string]bool{"healthy nodes": false, "one node is frozen": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes := [3]*slowPool{{}, {}, {}}
-				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
-					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*ms))
-				locksMany(t, rs, count)
-				nodes[2].frozen = frozen
-				start := time.Now()
-				shut(t, rs)
-				want := 200 * ms // four node deadlines
-				if frozen {
-					want += 50 * ms // Close returns one node deadline after it has sent the last release
+	for frozen, want := range map[bool]time.Duration{ // of the third node
+		false: 200 * ms, // four node deadlines
+		true:  250 * ms, // Close returns one node deadline after it has sent the last release
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := [3]*slowPool{{}, {}, {}}
+			rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(withExpiry(hour), withNodeTimeout(50*ms))
+			locksMany(t, rs)
+			nodes[2].frozen = frozen
+			start := time.Now()
+			shut(t, rs)
+			took(t, start, want)
+			synctest.Wait() // Close does not wait for the goroutines of the nodes
+			for i, n := range nodes {
+				assert.Zero(t, n.refused)
+				if !frozen || i < 2 {
+					assert.Equal(t, 2000, n.deleted)
 				}
-				took(t, start, want)
-				synctest.Wait() // Close does not wait for the goroutines of the nodes
-				for i, n := range nodes {
-					assert.Zero(t, n.refused, "node %d", i)
-					if !frozen || i < 2 {
-						assert.Equal(t, count, n.deleted, "node %d", i)
-					}
-				}
-			})
+			}
 		})
 	}
-}
-
-// More releases are refused than Close lets a node owe. None of them makes the others wait.
-func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
+	// More releases are refused than Close lets a node owe. None of them makes the others wait.
 	synctest.Test(t, func(t *testing.T) {
 		p, on := &slowPool{}, new(atomic.Bool)
-		rs := redsync.New(refusing{p, on}).With(redsync.WithExpiry(time.Hour))
-		locksMany(t, rs, 2000)
+		rs := redsync.New(refusing{p, on}).With(withExpiry(hour))
+		locksMany(t, rs)
 		on.Store(true)
-		ctx := limited(t, time.Second)
-		require.ErrorContains(t, rs.Close(ctx), "no quorum has confirmed the release of 2000 locks")
+		require.ErrorContains(t, rs.Close(limited(t, sec)), "no quorum has confirmed the release of 2000 locks")
 		assert.Zero(t, p.deleted)
 	})
 }
 
-// The end of its context ends Close, but not within a node deadline, and not within 500 ms.
+// The end of its context ends Close, but not within a node deadline, and not within 500 ms. A second Close returns the
+// same.
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 	for _, c := range []struct{ deadline, limit, want time.Duration }{
 		{0, -1, 400 * ms}, // over before Close
 		{0, 30 * ms, 400 * ms},
 		{0, 700 * ms, 700 * ms},
 		{ms, 30 * ms, 50 * ms},
-		{time.Minute, 30 * ms, 500 * ms},
+		{minute, 30 * ms, 500 * ms},
 	} {
 		onKit(t, func(k kit) {
 			rs := k.Redsync
 			if c.deadline > 0 {
-				rs = k.With(redsync.WithNodeTimeout(c.deadline), redsync.WithExpiry(time.Hour))
+				rs = k.With(withNodeTimeout(c.deadline), withExpiry(hour))
 			}
 			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
-			reason := errors.New("in a hurry")
-			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, reason)
+			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, errWork)
 			defer cancel()
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				time.Sleep(ms)
-				assert.Error(k, rs.Close(ctx), "the program may end after either Close")
+				sleep(ms)
+				assert.ErrorIs(k, rs.Close(ctx), errWork, "the program may end after either Close")
 				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
-			err := rs.Close(ctx)
+			errorIs(k, rs.Close(ctx), errWork)
 			took(k, start, c.want, "%+v", c)
-			require.ErrorIs(k, err, reason)
 			wg.Wait()
-			require.ErrorIs(k, k.Close(k.Context()), reason, "a second Close returns what the first returned")
+			errorIs(k, k.Close(k.Context()), errWork)
 		})
 	}
 }
@@ -222,45 +207,35 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 // A pool has refused a release. Close sends it once more, like any pending release. If the pool refuses because the
 // node owes too many replies, Close waits for a reply and tries again.
 func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
-	for name, c := range map[string]struct {
-		refusal error
-		times   []time.Duration
-	}{
-		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * ms, 200 * ms}},
-		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * ms}},
+	for refusal, want := range map[error][]time.Duration{
+		&pool.OutstandingError{Limit: 3}: {0, 100 * ms, 200 * ms},
+		errPuppet:                        {0, 0, 100 * ms},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var start time.Time
-				var times []time.Duration
-				answered := make(chan func(), 2)
-				rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-					reply, _ := puppet.Yes(req)
-					switch {
-					case req.Args[0] == "set":
-						return reply, nil
-					case req.Args[3] == "refused":
-						times = append(times, time.Since(start))
-						return nil, c.refusal
-					}
-					answered <- func() { req.To.Receive(req.Tag, *reply) }
-					return nil, nil
-				}})
-				for _, name := range []string{"first", "second", "refused"} {
-					locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)))
-					time.Sleep(ms) // they are released in this order
+		synctest.Test(t, func(t *testing.T) {
+			var start time.Time
+			var times []time.Duration
+			answers := 0
+			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				reply, _ := puppet.Yes(req)
+				switch {
+				case req.Args[0] == "set":
+					return reply, nil
+				case req.Args[3] == "refused":
+					times = append(times, time.Since(start))
+					return nil, refusal
 				}
-				start = time.Now()
-				go func() {
-					for range 2 {
-						time.Sleep(100 * ms)
-						(<-answered)()
-					}
-				}()
-				ctx := limited(t, 210*ms)
-				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
-				assert.Equal(t, c.times, times)
-			})
+				answers++
+				time.AfterFunc(time.Duration(answers)*100*ms, func() { req.To.Receive(req.Tag, *reply) })
+				return nil, nil
+			}})
+			for _, name := range []string{"first", "second", "refused"} {
+				locked(t, rs.NewMutex(name, withExpiry(minute)))
+				sleep(ms) // they are released in this order
+			}
+			start = time.Now()
+			err := rs.With(withNodeTimeout(ms)).Close(limited(t, 210*ms))
+			require.ErrorContains(t, err, `the release of 1 lock ("refused")`)
+			assert.Equal(t, want, times)
 		})
 	}
 }
@@ -268,19 +243,15 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
 // Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
-	for name, options := range map[string]opts{
-		"plain":  {redsync.WithLockDelay(time.Hour)},
-		"shared": {redsync.WithLockDelay(time.Hour), withShared},
-	} {
-		playAs(t, name, func(f field) {
+	for _, option := range []redsync.Option{forever, withShared} {
+		play(t, func(f field) {
 			wall := clocktest.StepWall(f.T)
-			other := f.another()
-			m := locked(f, other.NewMutex("lock", options...))
-			several := locked(f, other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour)))
+			other := f.another(withLockDelay(hour))
+			all := []*redsync.Mutex{locked(f, other.NewMutex("lock", option)), locked(f, other.NewMultiMutex(both))}
 			synctest.Wait()
-			wall.Step(time.Minute)
+			wall.Step(minute)
 			shut(f, other)
-			for _, m := range []*redsync.Mutex{m, several} {
+			for _, m := range all {
 				isOver(f, m, redsync.ErrLockAlreadyExpired)
 				require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
 			}
@@ -291,58 +262,40 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 
 // Close says whether the keys of its releases can be left, and of which releases nobody has held the lock.
 func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
-	for name, c := range map[string]struct {
-		held, tried, adopted []string
+	for text, c := range map[string]struct {
+		held, tried, adopted string // a letter for each lock
+		end                  string
 		limit                time.Duration // of Close
-		text, end            string
 	}{
-		"locks": {
-			held: []string{"a", "b"}, limit: time.Second,
-			text: `the release of 2 locks ("a", "b"): context deadline exceeded: node #2`, end: "; keys that are left go in 7.1s at the latest",
+		`2 locks ("a", "b"): context deadline exceeded: node #2`:                        {held: "ab"},
+		`2 locks ("a", "b") after failed attempts: context deadline exceeded: node #2`:  {tried: "ab"},
+		`12 locks ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", and 2 more): cont`: {held: "abcdefghijkl"},
+		`3 locks ("a", "b", "c"), 1 of them after failed attempts: context deadline ex`: {held: "ab", tried: "c"},
+		`1 lock ("a"): context deadline exceeded: node #2`: {
+			adopted: "a", end: "; keys that are left go in 6.7s at the latest", // the value of another process
 		},
-		"attempts": {
-			tried: []string{"a", "b"}, limit: time.Second,
-			text: `the release of 2 locks ("a", "b") after failed attempts: context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"many": {
-			held: strings.Split("abcdefghijkl", ""), limit: time.Second,
-			text: `the release of 12 locks ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", and 2 more): context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"both": {
-			held: []string{"a", "b"}, tried: []string{"c"}, limit: time.Second,
-			text: `the release of 3 locks ("a", "b", "c"), 1 of them after failed attempts: context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"of another process": {
-			adopted: []string{"a"}, limit: time.Second,
-			text: `the release of 1 lock ("a"): context deadline exceeded: node #2`, end: "; keys that are left go in 6.7s at the latest",
-		},
-		"an attempt, and Close waits": {
-			tried: []string{"a"}, limit: time.Hour,
-			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
+		`1 lock ("a") after failed attempts: node #2`: {
+			tried: "a", end: "; keys that were left have expired", limit: hour,
 		},
 	} {
-		kitMetAs(t, name, func(k kit) {
+		kitMetAs(t, text, func(k kit) {
 			for _, name := range c.held {
-				locked(k, k.NewMutex(name))
+				locked(k, k.NewMutex(string(name)))
 			}
 			synctest.Wait()
 			k.freeze(2, 3, 4)
 			for _, name := range c.tried {
-				require.ErrorIs(k, k.NewMutex(name).TryLock(), redsync.ErrNoQuorum)
+				errorIs(k, k.NewMutex(string(name)).TryLock(), redsync.ErrNoQuorum)
 			}
 			for _, name := range c.adopted {
-				_, err := k.NewMutex(name, redsync.WithValue("value")).Unlock()
-				require.ErrorIs(k, err, redsync.ErrNoQuorum)
+				failsWith(k, k.NewMutex(string(name), withValue("value")).Unlock, redsync.ErrNoQuorum)
 			}
-			ctx := limited(k, c.limit)
-			err := k.Close(ctx)
-			require.ErrorIs(k, err, redsync.ErrNoQuorum)
-			require.ErrorContains(k, err, c.text)
+			err := k.Close(limited(k, cmp.Or(c.limit, sec)))
+			errorIs(k, err, redsync.ErrNoQuorum)
+			require.ErrorContains(k, err, "the release of "+text)
 			assert.Len(k, joinedNodes(err), 3)
-			assert.True(k, strings.HasSuffix(err.Error(), c.end), "%v", err)
+			end := cmp.Or(c.end, "; keys that are left go in 7.1s at the latest")
+			assert.True(k, strings.HasSuffix(err.Error(), end), "%v", err)
 		})
 	}
 }
@@ -350,87 +303,57 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 // The program closes its go-redis clients, and perhaps does not know of Close.
 
 // closedWithin is how soon after that everything on the clients has ended.
-const closedWithin = 2 * time.Second
+const closedWithin = 2 * sec
 
 const clientClosed = "the client was closed"
 
-func closeClients(t *testing.T, clients ...*redis.Client) {
-	t.Helper()
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
-}
-
-// busy makes a Redsync on clients do everything that lasts: locks are held, and others wait for them. It returns a
-// function that waits until all calls have returned, and returns their errors.
-func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.Mutex, calls func() []error) {
-	t.Helper()
-	rs := on(clients)
-	for i, options := range []opts{
-		nil,
-		{withWatchdog},
-		{withFencing},
-		{redsync.WithExpiry(time.Hour)},
-		{redsync.WithPermits(2)},
-		{withShared, withWatchdog},
-		{withSetNXOnExtend, withWatchdog},
-		{redsync.WithLockDelay(time.Minute)},
-		{redsync.WithMinHold(time.Minute)},
-		{redsync.WithExpiry(50 * ms), withWatchdog},
-	} {
-		held = append(held, locked(t, rs.NewMutex(name+string(rune('a'+i)), options...)))
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	call := func(f func() error) {
-		wg.Go(func() {
-			err := f()
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
-	}
-	endless := context.Background()
-	work := func(ctx context.Context) error {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
-	for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
-		for range 3 {
-			call(rs.NewMutex(name+"d", append(options, forever)...).Lock)
-		}
-	}
-	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, forever).Lock)
-	call(func() error { return rs.Do(endless, name+"do", work) })
-	call(func() error { return rs.Lead(endless, name+"lead", work) })
-	call(func() error { return rs.Lead(endless, name+"d", work) })
-	time.Sleep(time.Second)
-	return held, func() []error {
-		wg.Wait()
-		return errs
-	}
-}
-
-// The program closes 60 clients and does nothing else.
+// The program closes 60 clients while everything that lasts is under way: locks are held, and others wait for them.
 func TestClosedClientsLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(5)
 		defer nodes.Close()
 		before := goleak.IgnoreCurrent()
-		for range testlength.InGate(1, 2, 12, 12) {
-			clients := clientsOf(nodes)
-			held, calls := busy(t, clients, t.Name())
+		for range testlength.InGate(1, 2, 5, 12) {
+			clients, endless := clientsOf(nodes), context.Background()
+			rs := on(clients)
+			var held []*redsync.Mutex
+			for i, options := range []opts{
+				nil,
+				{withWatchdog},
+				{withFencing},
+				{withExpiry(hour)},
+				{withPermits(2)},
+				{withShared, withWatchdog},
+				{withSetNXOnExtend, withWatchdog},
+				{withLockDelay(minute)},
+				{withMinHold(minute)},
+				{withExpiry(50 * ms), withWatchdog},
+			} {
+				held = append(held, locked(t, rs.NewMutex(string(rune('a'+i)), options...)))
+			}
+			var wg sync.WaitGroup
+			errs := make(chan error, 20)
+			call := func(f func() error) { wg.Go(func() { errs <- f() }) }
+			work := func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			for _, options := range []opts{nil, {withFair}, {withRetryDelay(hour)}} {
+				for range 3 {
+					call(rs.NewMutex("d", append(options, forever)...).Lock)
+				}
+			}
+			call(rs.NewMultiMutex([]string{"a", "d"}, forever).Lock)
+			call(func() error { return rs.Do(endless, "do", work) })
+			call(func() error { return rs.Lead(endless, "lead", work) })
+			call(func() error { return rs.Lead(endless, "d", work) })
+			sleep(sec)
 			start := time.Now()
 			closeClients(t, clients...)
 			for i, m := range held {
-				select {
-				case <-m.Lost():
-				case <-time.After(time.Minute): //nolint:forbidigo // a failing test only
-					t.Fatalf("lock %d is not lost", i)
-				}
+				<-m.Lost()
 				err := m.Err()
-				require.ErrorIs(t, err, redsync.ErrLockLost)
+				errorIs(t, err, redsync.ErrLockLost)
 				if i < 9 { // the last one may have expired before
 					require.ErrorIs(t, err, redis.ErrClosed, "%d: %v", i, err)
 					for node := range 5 {
@@ -438,22 +361,22 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 					}
 				}
 			}
-			for _, err := range calls() {
-				require.ErrorIs(t, err, redis.ErrClosed)
+			wg.Wait()
+			close(errs)
+			for err := range errs {
+				errorIs(t, err, redis.ErrClosed)
 				require.ErrorContains(t, err, clientClosed)
 				require.NotErrorIs(t, err, redsync.ErrFailed)
 				require.Equal(t, errors.Is(err, redsync.ErrNoQuorum), !errors.Is(err, redsync.ErrLockLost), "%v", err)
 			}
 			require.LessOrEqual(t, time.Since(start), closedWithin)
-			time.Sleep(time.Until(start.Add(closedWithin)))
+			sleep(time.Until(start.Add(closedWithin)))
 			synctest.Wait()
 			for i, n := range nodes {
 				require.Zero(t, n.CurrentConnectionCount(), "node %d", i)
+				n.FlushAll() // for the next process
 			}
 			require.NoError(t, goleak.Find(before))
-			for _, n := range nodes { // for the next process
-				n.FlushAll()
-			}
 		}
 	})
 }
@@ -465,18 +388,18 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		m := locked(f, on(clients).NewMutex("lock", withWatchdog))
 		closeClients(f.T, clients[:2]...)
-		time.Sleep(time.Minute)
+		sleep(minute)
 		alive(f, m)
 		f.confirms(m.Extend())
 		closeClients(f.T, clients[2])
-		time.Sleep(closedWithin)
+		sleep(closedWithin)
 		isOver(f, m, redsync.ErrLockLost)
 		require.ErrorContains(f, m.Err(), named(2)+clientClosed)
 		assert.NotContains(f, m.Err().Error(), named(3))
 		other := f.process().NewMutex("lock")
-		require.Error(f, other.TryLock())
+		isTaken(f, other.TryLock())
 		failsWith(f, m.Unlock, redsync.ErrLockLost)
-		time.Sleep(guard)
+		sleep(guard)
 		obtained(f, other)
 	})
 }
@@ -484,16 +407,12 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 // A custom Pool may show that its client is closed, too.
 func TestClosedClientsOfOtherPools(t *testing.T) {
 	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
-		}
-		rs := redsync.New(pools...)
-		m := locked(f, rs.NewMutex("lock", withWatchdog, redsync.WithExpiry(3*time.Second)))
-		closeClients(f.T, clients...)
+		client := f.nodes[0].Client()
+		rs := redsync.New(pool.New(struct{ redis.UniversalClient }{client}))
+		m := locked(f, rs.NewMutex("lock", withWatchdog, withExpiry(3*sec)))
+		closeClients(f.T, client)
 		<-m.Lost()
-		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
+		require.ErrorContains(f, m.Err(), clientClosed)
 		require.ErrorContains(f, rs.NewMutex("other", forever).Lock(), clientClosed)
 		shut(f, rs)
 	})
@@ -504,17 +423,15 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode opts) {
 		for _, after := range []time.Duration{ms, 1050 * ms} {
-			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
-				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
+			for _, silent := range [][]int{allNodes, {3, 4}} { // with two the locks are held
+				r := &redsynctest.Recorder{}
+				rs := k.nodes.Process().With(append(mode, forever, withObserver(r))...)
 				k.freeze(silent...)
-				m := func(name string) *redsync.Mutex {
-					return rs.NewMutex(name, slices.Concat(mode, opts{forever, redsync.WithObserver(r)})...)
-				}
 				var wg sync.WaitGroup
-				wg.Go(func() { _ = m("a").TryLock() })
-				wg.Go(func() { _ = m("b").Lock() })
-				wg.Go(func() { _ = m("c").Do(k.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) })
-				time.Sleep(after)
+				wg.Go(func() { _ = rs.NewMutex("a").TryLock() })
+				wg.Go(func() { _ = rs.NewMutex("b").Lock() })
+				wg.Go(func() { _ = rs.Do(k.Context(), "c", func(ctx context.Context) error { <-ctx.Done(); return nil }) })
+				sleep(after)
 				start := time.Now()
 				shut(k, rs)
 				wg.Wait()
@@ -523,7 +440,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}
 				k.thaw(silent...)
-				time.Sleep(10 * time.Second)
+				sleep(10 * sec)
 				k.nothingLeft()
 			}
 		}
@@ -534,12 +451,17 @@ func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
 		rs := on(clients)
-		unlocked, left := locked(f, rs.NewMutex("lock")), locked(f, rs.NewMutex("left"))
+		unlocked := locked(f, rs.NewMutex("lock"))
+		locked(f, rs.NewMutex("left"))
 		closeClients(f.T, clients...)
 		f.unlock(unlocked)
 		shut(f, rs) // unlocks what is left
-		f.keysOn(0)
-		assert.Zero(f, left.Remaining())
-		assert.Zero(f, f.nodes.Keys("left"))
+		f.have(0, "lock", "left")
 	})
+}
+
+func closeClients(t *testing.T, clients ...*redis.Client) {
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
 }

@@ -16,33 +16,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// clusterProcess returns a process with some clusters as its nodes, and their clients. Its node deadlines are long
-// enough for a slow machine.
-func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Redsync, []*redis.ClusterClient) {
-	t.Helper()
-	var pools []pool.Pool
-	var clients []*redis.ClusterClient
-	for _, servers := range clusters {
-		client := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs:                    []string{servers[0].Addr()},
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { _ = client.Close() })
-		clients = append(clients, client)
-		pools = append(pools, pool.New(client))
-	}
-	rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+// clusterProcess returns a process with a cluster as its node, and its client. Its node deadlines are long enough for a
+// slow machine.
+func clusterProcess(t *testing.T, servers []*realredis.Server) (*redsync.Redsync, *redis.ClusterClient) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    []string{servers[0].Addr()},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	rs := redsync.New(pool.New(client)).With(redsync.WithTimeoutFactor(0.4))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), minute)
 		defer cancel()
 		assert.NoError(t, rs.Close(ctx))
 	})
-	return rs, clients
+	return rs, client
 }
 
 // ownerOf returns the indexes in servers of the master of a key, and of another server.
 func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Server, key string) (owner, other int) {
-	t.Helper()
 	node, err := client.MasterForKey(t.Context(), key)
 	require.NoError(t, err)
 	for servers[owner].Addr() != node.Options().Addr {
@@ -52,42 +44,39 @@ func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Ser
 }
 
 // While a slot moves, its locks can be released, and locked again at once, although the cluster refuses scripts with
-// several keys.
+// several keys. Nobody waits for a node deadline.
 func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
-	rs, clients := clusterProcess(t, servers)
-	held := locked(t, rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute)))
-	from, to := ownerOf(t, clients[0], servers, "moves")
+	rs, client := clusterProcess(t, servers)
+	rs = rs.With(withExpiry(2 * minute))
+	held := locked(t, rs.NewMutex("moves"))
+	from, to := ownerOf(t, client, servers, "moves")
 	source, target := servers[from], servers[to]
 	slot := realredis.Must(t, source, "cluster", "keyslot", "moves")
+	id := realredis.Must(t, target, "cluster", "myid")
 	realredis.Must(t, target, "cluster", "setslot", slot, "importing", realredis.Must(t, source, "cluster", "myid"))
-	realredis.Must(t, source, "cluster", "setslot", slot, "migrating", realredis.Must(t, target, "cluster", "myid"))
+	realredis.Must(t, source, "cluster", "setslot", slot, "migrating", id)
 
-	waiter := rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute))
-	waited := make(chan error)
+	waiter, waited := rs.NewMutex("moves"), make(chan error)
 	confirmed(t, held.Extend)
 	go func() { waited <- waiter.Lock() }()
 	time.Sleep(100 * ms) //nolint:forbidigo // it waits
 	confirmed(t, held.Unlock)
 	start := time.Now()
 	require.NoError(t, <-waited)
-	assert.Less(t, time.Since(start), 40*time.Second, "the waiter did not wait for a node deadline")
+	assert.Less(t, time.Since(start), 40*sec)
 	confirmed(t, waiter.Unlock)
 	for i := range 5 {
-		m := rs.NewMutex(fmt.Sprint("{moves}", i), redsync.WithExpiry(2*time.Minute))
 		start := time.Now()
-		locked(t, m)
-		confirmed(t, m.Unlock)
-		assert.Less(t, time.Since(start), 40*time.Second, "a node deadline")
+		confirmed(t, locked(t, rs.NewMutex(fmt.Sprint("{moves}", i))).Unlock)
+		assert.Less(t, time.Since(start), 40*sec)
 	}
 	for _, s := range servers {
 		assert.Zero(t, realredis.Must(t, s, "dbsize"))
 	}
-	id := realredis.Must(t, target, "cluster", "myid")
 	for _, s := range []*realredis.Server{target, source, servers[3-from-to]} {
 		realredis.Must(t, s, "cluster", "setslot", slot, "node", id)
 	}
-	locked(t, held)
-	confirmed(t, held.Unlock)
+	confirmed(t, locked(t, held).Unlock)
 }

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,32 +28,18 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 		"fenced":  {withFencing, withWatchdog},
 	} {
 		playAs(t, name, func(f field) {
-			other := f.another()
-			m := f.held(options...)
+			other, m := f.another(), f.held(options...)
 			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
-			lost := m.Lost()
-			start, before := time.Now(), f.traffic()
-			s := f.detaches(m)
+			lost, start, before := m.Lost(), time.Now(), f.traffic()
+			assert.Equal(f, want, f.detaches(m))
 			took(f, start, 0)
-			assert.Equal(f, want, s)
-
-			for name, operation := range operations(m) {
-				ok, err := operation()
-				assert.False(f, ok, name)
-				require.ErrorIs(f, err, redsync.ErrNotHeld, name)
-			}
-			isOver(f, m, redsync.ErrNotHeld)
-			assert.Zero(f, m.Until())
-			assert.Zero(f, m.Remaining())
-			assert.Zero(f, m.Fence())
-			assert.Zero(f, m.Sequencer())
-			assert.Empty(f, m.Value())
+			f.isIdle(m)
 			f.hasSent(before, "Detach sends nothing")
 
 			shut(f, f.Redsync)
-			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), withWatchdog)
+			given := other.NewMutex("lock", withValue(want.Value), withWatchdog)
 			f.confirms(given.Extend())
-			time.Sleep(time.Minute)
+			sleep(minute)
 			alive(f, given)
 			f.keysOn(5)
 			assert.True(f, open(lost))
@@ -65,11 +50,13 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 
 // Nobody adopts the lock, so its keys expire.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
-	onKit(t, func(k kit) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held(withWatchdog)
-		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
-		require.NoError(k, err)
-		time.Sleep(8 * time.Second)
+		sleep(999 * ms)
+		k.detaches(m)
+		got, _ := only[observe.Detached](k.T, r)
+		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: sec, Left: validity - sec}, got)
+		sleep(7 * sec)
 		k.nothingLeft()
 		obtained(k, m)
 		k.unlocks(m)
@@ -77,25 +64,24 @@ func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 }
 
 func TestDetachFails(t *testing.T) {
-	enough := errors.New("enough")
 	for name, c := range map[string]struct {
 		spoil func(f field, m *redsync.Mutex)
 		want  []error
 	}{
-		"canceled": {func(field, *redsync.Mutex) {}, []error{context.Canceled, enough}},
+		"canceled": {func(field, *redsync.Mutex) {}, []error{context.Canceled, errWork}},
 		"unlocked": {func(f field, m *redsync.Mutex) { f.unlock(m) }, []error{redsync.ErrNotHeld}},
-		"expired":  {func(field, *redsync.Mutex) { time.Sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
+		"expired":  {func(field, *redsync.Mutex) { sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
 		"lost": {func(f field, m *redsync.Mutex) {
 			f.lose(majority...)
 			_, _ = m.Valid()
 		}, []error{redsync.ErrLockLost, redsync.ErrLockAlreadyExpired}},
-		"closed": {func(f field, _ *redsync.Mutex) { _ = f.Close(f.Context()) }, []error{redsync.ErrClosed}},
+		"closed": {func(f field, _ *redsync.Mutex) { shut(f, f.Redsync) }, []error{redsync.ErrClosed}},
 	} {
 		playAs(t, name, func(f field) {
 			m, ctx := f.held(), f.Context()
 			c.spoil(f, m)
 			if name == "canceled" {
-				ctx = parentOf(enough)
+				ctx = parentOf(errWork)
 			}
 			err, before := m.Err(), f.traffic()
 			s, failed := m.Detach(ctx)
@@ -108,10 +94,10 @@ func TestDetachFails(t *testing.T) {
 	}
 	play(t, func(f field) {
 		for want, m := range map[error]*redsync.Mutex{
-			redsync.ErrNotHeld: f.NewMutex("lock", redsync.WithValue("not extended")), redsync.ErrNoPools: {},
+			redsync.ErrNotHeld: f.NewMutex("lock", withValue("not extended")), redsync.ErrNoPools: {},
 		} {
 			_, err := m.Detach(f.Context())
-			require.ErrorIs(f, err, want)
+			errorIs(f, err, want)
 		}
 	})
 }
@@ -120,15 +106,13 @@ func TestDetachFails(t *testing.T) {
 // afterwards.
 func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 	for name, c := range map[string]struct {
-		extends bool
-		delay   time.Duration
-		limit   time.Duration // of the context
-		waits   time.Duration
+		extends             bool
+		delay, limit, waits time.Duration // limit is that of the context
 	}{
-		"an acquire":                       {false, 200 * ms, time.Hour, 200 * ms},
-		"an extension that heals":          {true, 200 * ms, time.Hour, 200 * ms},
-		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * ms},
-		"no longer than its context":       {false, 2 * time.Second, 100 * ms, 100 * ms},
+		"an acquire":                       {false, 200 * ms, hour, 200 * ms},
+		"an extension that heals":          {true, 200 * ms, hour, 200 * ms},
+		"no longer than the node deadline": {false, 2 * sec, hour, 400 * ms},
+		"no longer than its context":       {false, 2 * sec, 100 * ms, 100 * ms},
 	} {
 		playMetAs(t, name, func(f field) {
 			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
@@ -136,9 +120,9 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			if c.extends {
 				command = "evalsha"
 				locked(f, m)
-				time.Sleep(ms)
+				sleep(ms)
 				f.confirms(m.Extend()) // the nodes know the script
-				time.Sleep(ms)
+				sleep(ms)
 			}
 			f.nodes[4].On(command, 1, embedded.Fault{Delay: c.delay})
 			if c.extends {
@@ -146,101 +130,76 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			} else {
 				locked(f, m)
 			}
-			ctx := limited(f, c.limit)
 			start := time.Now()
-			s, err := m.Detach(ctx)
+			s, err := m.Detach(limited(f, c.limit))
 			require.NoError(f, err)
 			took(f, start, c.waits)
-			f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-			time.Sleep(ms)
+			f.unlock(other.NewMutex("lock", withValue(s.Value)))
 			came := false
 			for range 300 {
-				time.Sleep(10 * ms)
+				sleep(10 * ms)
 				came = came || f.nodes.Keys("lock") > 0
 			}
 			assert.Equal(f, c.waits < c.delay, came, "whether a late command set a key after the Unlock")
-			assert.Zero(f, f.nodes.Keys("lock"), "the release is repeated until no key is left")
+			f.keysOn(0) // the release is repeated until no key is left
 		})
 	}
 }
 
+// If the value was shown, the slow node keeps its key.
 func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
-	for name, c := range map[string]struct {
-		shown bool
-		left  int
-	}{"shown": {true, 1}, "not shown": {false, 0}} {
-		t.Run(name, func(t *testing.T) {
-			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*ms))
-				k.freeze(4) // as a whole: a single connection that is slow would be replaced
-				time.AfterFunc(1200*ms, func() { k.thaw(4) })
-				locked(k, m)
-				if c.shown {
-					require.NotEmpty(k, m.Value())
-				}
-				lost := m.Lost()
-				time.Sleep(800 * ms)
-				start := time.Now()
-				s, err := m.Detach(k.Context())
-				took(k, start, 400*ms)
-				errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
-				assert.Zero(k, s)
-				assert.False(k, open(lost))
-				isOver(k, m, redsync.ErrNotHeld)
-				_, told := only[observe.Lost](t, r)
-				require.ErrorIs(k, told, redsync.ErrLockLost)
-				detached, _ := of[observe.Detached](r)
-				assert.Empty(k, detached)
-				time.Sleep(100 * ms)
-				assert.Equal(k, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
-			})
+	for shown, left := range map[bool]int{true: 1, false: 0} {
+		observingKit(t, func(k kit, r *redsynctest.Recorder) {
+			m := k.NewMutex("lock", withExpiry(sec), withNodeTimeout(400*ms))
+			k.freeze(4) // as a whole: a single connection that is slow would be replaced
+			time.AfterFunc(1200*ms, func() { k.thaw(4) })
+			locked(k, m)
+			if shown {
+				_ = m.Value()
+			}
+			lost := m.Lost()
+			sleep(800 * ms)
+			start := time.Now()
+			s, err := m.Detach(k.Context())
+			took(k, start, 400*ms)
+			errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
+			assert.Zero(k, s)
+			assert.False(k, open(lost))
+			isOver(k, m, redsync.ErrNotHeld)
+			_, told := only[observe.Lost](k.T, r)
+			errorIs(k, told, redsync.ErrLockLost)
+			assert.Empty(k, redsynctest.Events[observe.Detached](r))
+			sleep(100 * ms)
+			assert.Equal(k, left, k.keys("lock"), "shown: %v", shown)
 		})
 	}
 }
 
 // Whatever calls run at the same time as Detach, the lock ends exactly once.
 func TestDetachAmongOtherCalls(t *testing.T) {
-	for name, closes := range map[string]bool{"no Close": false, "Close": true} {
-		t.Run(name, func(t *testing.T) {
-			for range testlength.InGate(10, 10, 50, 50) {
-				play(t, func(f field) {
-					m := f.held(withWatchdog, withSetNXOnExtend)
-					var wg sync.WaitGroup
-					var unlocked, detached bool
-					var s redsync.Sequencer
-					wg.Go(func() { unlocked, _ = m.Unlock() })
-					wg.Go(func() {
-						var err error
-						s, err = m.Detach(f.Context())
-						detached = err == nil
-					})
-					wg.Go(func() { _, _ = m.Extend() })
-					wg.Go(func() { _ = m.TryLock() })
-					wg.Go(func() { _, _ = m.Value(), m.Sequencer() })
-					if closes {
-						wg.Go(func() { _ = f.Close(f.Context()) })
-					}
-					wg.Wait()
-					_, _ = m.Unlock()
-					synctest.Wait()
-					assert.False(f, unlocked && detached && m.Value() == s.Value)
-					if detached {
-						value, err := f.nodes[0].Get("lock")
-						require.NoError(f, err)
-						assert.Equal(f, s.Value, value)
-					}
-				})
+	for i := range testlength.InGate(20, 20, 40, 100) {
+		play(t, func(f field) {
+			m := f.held(withWatchdog, withSetNXOnExtend)
+			var wg sync.WaitGroup
+			var unlocked bool
+			var s redsync.Sequencer
+			wg.Go(func() { unlocked, _ = m.Unlock() })
+			wg.Go(func() { s, _ = m.Detach(f.Context()) })
+			wg.Go(func() { _, _ = m.Extend() })
+			wg.Go(func() { _ = m.TryLock() })
+			wg.Go(func() { _, _ = m.Value(), m.Sequencer() })
+			if i%2 == 1 {
+				wg.Go(func() { _ = f.Close(f.Context()) })
+			}
+			wg.Wait()
+			_, _ = m.Unlock()
+			synctest.Wait()
+			if s.Value != "" { // it was detached
+				assert.False(f, unlocked && m.Value() == s.Value)
+				value, err := f.nodes[0].Get("lock")
+				require.NoError(f, err)
+				assert.Equal(f, s.Value, value)
 			}
 		})
 	}
-}
-
-func TestObserveDetached(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		time.Sleep(999 * ms)
-		k.detaches(m)
-		got, _ := only[observe.Detached](k.T, r)
-		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
-	})
 }

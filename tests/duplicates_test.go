@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,25 +35,21 @@ func (f field) pick(nodes ...int) (picked embedded.Nodes) {
 }
 
 func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
-	for name, of := range map[string][]pool.Option{
-		"plain":     nil,
-		"guarded":   {pool.WithRestartGuard(guard)},
-		"new nodes": {pool.WithRestartGuard(guard), newNodes},
-	} {
+	for _, of := range [][]pool.Option{nil, guards[true], {pool.WithRestartGuard(guard), newNodes}} {
 		for _, option := range []redsync.Option{hearsAll, forever} {
-			playAs(t, name, func(f field) {
+			play(t, func(f field) {
 				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
 				start := time.Now()
 				err := m.Lock()
-				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				errorIs(f, err, redsync.ErrDuplicateNode)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				require.ErrorContains(f, err, "nodes #1 and #3")
 				took(f, start, 0, "Lock does not wait: retries would not help")
 				assert.Zero(f, m.Remaining())
-				time.Sleep(ms)
+				sleep(ms)
 				f.keysOn(0)
 				before := f.traffic()
-				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+				errorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 				f.hasSent(before, "the process knows of the duplicate, so it sends nothing more")
 			})
 		}
@@ -61,16 +58,9 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 
 // A client, an address or a Pool that is given twice is found before anything is sent.
 func TestNewRefusesOneNodeTwice(t *testing.T) {
-	clientOf := func(addr string, db int) *redis.Client {
-		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
-		t.Cleanup(func() { _ = client.Close() })
-		return client
-	}
+	clientOf := func(addr string, db int) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr, DB: db}) }
 	at := func(addr string, db int) pool.Pool { return pool.New(clientOf(addr, db)) }
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
-	defer func() { _ = cluster.Close() }()
-	dialing := new(movable).client()
-	defer func() { _ = dialing.Close() }()
+	cluster, dialing := redis.NewClusterClient(&redis.ClusterOptions{}), new(movable).client()
 	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
 	for name, pools := range map[string][]pool.Pool{
 		"a Pool":                      {same, other, same},
@@ -89,18 +79,15 @@ func TestNewRefusesOneNodeTwice(t *testing.T) {
 // Two nodes may report one constant run ID. With pool.WithoutIdentity, they are not taken for duplicates.
 func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 	play(t, func(f field) {
-		proxied := func(options ...pool.Option) *redsync.Redsync {
-			return redsync.New(
-				pool.New(f.nodes[0].Client(), options...), // two connections to one server: it has one run ID
-				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...),
-				pool.New(f.nodes[1].Client(), options...))
+		locks := func(options ...pool.Option) error { // two connections to each of two servers
+			return process(f.pick(0, 0, 1, 1), options...).NewMutex("lock").TryLock()
 		}
-		require.ErrorIs(f, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
-		time.Sleep(time.Second)
-		err := proxied(pool.WithoutIdentity()).NewMutex("lock").TryLock()
+		errorIs(f, locks(), redsync.ErrDuplicateNode)
+		sleep(sec)
+		err := locks(pool.WithoutIdentity())
 		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
 		require.ErrorIs(f, err, redsync.ErrFailed, "the second connection to the same server refuses")
-		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
+		err = locks(pool.WithoutIdentity(), pool.WithRestartGuard(minute))
 		require.ErrorContains(f, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
@@ -122,16 +109,17 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 	play(t, func(f field) {
 		var moving movable
 		moving.to.Store(f.nodes[0])
-		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving.client()), pool.New(f.nodes[2].Client()),
-			pool.New(f.nodes[0].Client()))
-		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		clients := clientsOf(f.pick(0, 1, 2, 0))
+		clients[1] = moving.client()
+		m := on(clients).NewMutex("lock")
+		errorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
-		f.nodes[1].Kill()
-		time.Sleep(time.Minute) // the connection to the wrong server has ended
-		require.NotErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		f.kill(1)
+		sleep(minute) // the connection to the wrong server has ended
+		require.NotErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
-		time.Sleep(time.Minute)
-		obtained(f, rs.NewMutex("lock"))
+		sleep(minute)
+		obtained(f, m)
 	})
 }
 
@@ -146,22 +134,21 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		log := newLogbook()
 		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
 		works := func() {
-			f.Helper()
 			for _, kind := range lockKinds {
-				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, hearsAll} {
+				for _, option := range []redsync.Option{withTries(1), withFair, hearsAll} {
 					m := locked(f, kind.lock(rs, option))
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
 					f.confirms(m.Unlock())
-					time.Sleep(time.Second)
+					sleep(sec)
 				}
 			}
 		}
 		works()
 		assert.Empty(f, log.above())
 		moving.to.Store(f.nodes[0])
-		f.nodes[4].Kill()
-		time.Sleep(time.Second)
+		f.kill(4)
+		sleep(sec)
 		works()
 		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
 		assert.Equal(f, want, log.above())
@@ -169,7 +156,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		f.nodes[4].Restart(true)
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
-		time.Sleep(time.Second)
+		sleep(sec)
 		works()
 		want["INFO redsync: the two nodes are different servers again"] = 1
 		assert.Equal(f, want, log.above())
@@ -184,14 +171,14 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
+			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, withNodeTimeout(sec))...))
 			f.confirms(m.Extend()) // the server and node 1 are a quorum
-			f.nodes[1].Freeze()
+			f.freeze(1)
 			until := m.Until()
-			ctx := limited(f, time.Second)
+			ctx := limited(f, sec)
 			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
 			assert.Equal(f, until, m.Until())
-			f.nodes[1].Thaw()
+			f.thaw(1)
 			_, _ = m.Unlock()
 		})
 	}
@@ -208,7 +195,6 @@ type stage struct {
 
 func newStage() *stage {
 	s := &stage{grants: true}
-	var pools []pool.Pool
 	for i := range s.puppets {
 		s.puppets[i] = &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
 			switch {
@@ -220,9 +206,8 @@ func newStage() *stage {
 			s.waiting[i] = req
 			return nil, nil
 		}}
-		pools = append(pools, s.puppets[i])
 	}
-	s.Redsync = redsync.New(pools...)
+	s.Redsync = redsync.New(s.puppets[0], s.puppets[1], s.puppets[2])
 	return s
 }
 
@@ -232,8 +217,6 @@ func (s *stage) deliver(i int, answer int64, server *pool.Server) {
 	synctest.Wait()
 }
 
-var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
-
 // Pools 0 and 1 turn out to lead to one server. Each of the three pools says yes or no. The outcome is that of two
 // servers, in whatever order the pools answer.
 func TestVotesOfOneServerCountOnce(t *testing.T) {
@@ -242,37 +225,32 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 	} {
 		for yeses := range 8 {
-			for _, order := range orders {
-				t.Run(fmt.Sprintf("%s yes=%03b order=%v", name, yeses, order), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						s := newStage()
-						m := locked(t, s.NewMutex("lock", redsync.WithFailFast(order[0] == 0)))
-						s.grants = false
-						var ok bool
-						var err error
-						done := make(chan struct{})
-						go func() {
-							defer close(done)
-							ok, err = operation(m)
-						}()
-						synctest.Wait()
-						for _, i := range order {
-							answer := script.Missing
-							if yeses&(1<<i) != 0 {
-								answer = script.Mine
-							}
-							s.deliver(i, answer, servers[i])
+			for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStage()
+					m := locked(t, s.NewMutex("lock", redsync.WithFailFast(order[0] == 0)))
+					s.grants = false
+					var ok bool
+					var err error
+					var wg sync.WaitGroup
+					wg.Go(func() { ok, err = operation(m) })
+					synctest.Wait()
+					for _, i := range order {
+						answer := script.Missing
+						if yeses&(1<<i) != 0 {
+							answer = script.Mine
 						}
-						<-done
-						assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
-						if name == "Extend" { // two pools that answer "no such key" prove a loss
-							assert.Equal(t, yeses&(yeses-1) == 0, errors.Is(err, redsync.ErrLockLost), "%v", err)
-						}
-						s.grants = true
-						require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
-						time.Sleep(time.Minute) // releases are repeated where no answer has come
-						require.NoError(t, s.Close(t.Context()))
-					})
+						s.deliver(i, answer, servers[i])
+					}
+					wg.Wait()
+					assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok, "%s yes=%03b order=%v", name, yeses, order)
+					if name == "Extend" { // two pools that answer "no such key" prove a loss
+						assert.Equal(t, yeses&(yeses-1) == 0, errors.Is(err, redsync.ErrLockLost), "yes=%03b order=%v: %v", yeses, order, err)
+					}
+					s.grants = true
+					obtained(t, s.NewMutex("another")) // two servers are a quorum
+					sleep(minute)                      // releases are repeated where no answer has come
+					shut(t, s.Redsync)
 				})
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
@@ -18,27 +17,23 @@ import (
 // This file tests that errors can be compared, and are equal as long as they say the same.
 
 func TestErrIsTheSameErrorEachTime(t *testing.T) {
-	for name, lose := range map[string]func(k kit, m *redsync.Mutex){
-		"expired": func(kit, *redsync.Mutex) { time.Sleep(guard) },
-		"proven": func(k kit, m *redsync.Mutex) {
-			k.lose(majority...)
-			_, _ = m.Valid()
-		},
-		"closed": func(k kit, _ *redsync.Mutex) { _ = k.Close(k.Context()) },
+	for _, lose := range []func(k kit, m *redsync.Mutex){
+		func(kit, *redsync.Mutex) { sleep(guard) },
+		func(k kit, m *redsync.Mutex) { k.lose(majority...) }, // Valid proves it
+		func(k kit, _ *redsync.Mutex) { shut(k, k.Redsync) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := k.held()
-				lose(k, m)
-				err := m.Err()
-				require.ErrorIs(k, err, redsync.ErrLockLost)
-				_, _ = m.Valid()
-				_, _ = m.Extend()
-				assert.Same(k, err, m.Err())
-				_, told := only[observe.Lost](k.T, r)
-				assert.Same(k, err, told)
-				_, _ = m.Unlock()
-			})
+		observingKit(t, func(k kit, r *redsynctest.Recorder) {
+			m := k.held()
+			lose(k, m)
+			_, _ = m.Valid()
+			err := m.Err()
+			errorIs(k, err, redsync.ErrLockLost)
+			_, _ = m.Valid()
+			_, _ = m.Extend()
+			assert.Same(k, err, m.Err())
+			_, told := only[observe.Lost](k.T, r)
+			assert.Same(k, err, told)
+			_, _ = m.Unlock()
 		})
 	}
 }
@@ -48,33 +43,19 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		k.unlock(m)
-		ok, err := m.Unlock()
-		assert.False(k, ok)
-		errorIs(k, err, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		failsWith(k, m.Unlock, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		_, err := m.Unlock()
 		require.NotErrorIs(k, err, redsync.ErrLockLost)
 		assert.EqualError(k, err, `redsync: unlock "lock": lock not held`)
-		assert.Equal(k, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
 		assert.True(k, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
 		require.NotErrorIs(k, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		require.NotErrorIs(k, redsync.ErrNotHeld, redsync.ErrClosed)
-	})
-}
-
-// The errors of two calls are different errors, although both say the same of their locks.
-func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
-	onKit(t, func(k kit) {
-		_, one := k.NewMutex("one").Unlock()
-		_, other := k.NewMutex("other").Unlock()
-		for _, err := range []error{one, other} {
-			errorIs(k, err, redsync.ErrNotHeld, err)
-		}
-		assert.NotErrorIs(k, one, other)
+		require.NotErrorIs(k, err, second(k.NewMutex("other").Unlock()), "another call has another error")
 	})
 }
 
 // lostKeys returns a lock on several names that has lost the key of one name on the first three nodes.
 func (f field) lostKeys(names []string, name string, options ...redsync.Option) *redsync.Mutex {
-	f.Helper()
 	m := f.locked(names, append(options, hearsAll)...)
 	for _, n := range f.nodes[:3] {
 		n.Del(name)
@@ -82,61 +63,45 @@ func (f field) lostKeys(names []string, name string, options ...redsync.Option) 
 	return m
 }
 
-// TestErrorsOfNodesMatchInBothWaysOfRedsync matches the errors of nodes as programs do that were written for
-// redsync v4: as a *multierror.Error (up to v4.16.0) and by walking what errors.Join returned (since v4.17.0).
+// TestErrorsOfNodesMatchInBothWaysOfRedsync matches the errors of nodes as programs do that were written for redsync v4:
+// as a *multierror.Error (up to v4.16.0) and by walking what errors.Join returned (since v4.17.0). Redsync v4 joins an
+// error for each node.
 func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		k.freeze(majority...)
-		_, extended := m.Extend()
-		_, valid := m.Valid()
-		_, unlocked := m.Unlock()
-		locked := k.NewMutex("other", hearsAll).TryLock()
-		for _, err := range []error{locked, extended, valid, unlocked} {
+		k.down(0, 1)
+		errs := []error{k.NewMutex("lock", hearsAll).TryLock()} // the others are taken
+		k.freeze(2)
+		for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
+			errs = append(errs, second(operation()))
+		}
+		for i, err := range errs {
 			var many *multierror.Error
 			require.ErrorAs(k, err, &many)
-			require.GreaterOrEqual(k, len(many.WrappedErrors()), 3)
-			found := joinedNodes(err)
-			require.Len(k, found, len(many.Errors))
-			for i, each := range many.Errors {
-				require.Same(k, each, found[i])
+			require.GreaterOrEqual(k, len(many.Errors), 3)
+			require.Equal(k, many.Errors, joinedNodes(err))
+			require.ErrorAs(k, many, new(*redsync.RedisError))
+			if i == 0 {
+				require.Len(k, many.Errors, 5)
+				for node, each := range many.Errors {
+					require.Equal(k, node < 2, errors.As(each, new(*redsync.RedisError)))
+					require.Equal(k, node >= 2, errors.As(each, new(*redsync.ErrNodeTaken)))
+				}
+				require.NotContains(k, err.Error(), "it holds another value", "ErrTaken says where")
 			}
-			var one *redsync.RedisError
-			require.ErrorAs(k, many, &one)
 			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
-		}
-		k.thaw(majority...)
-	})
-}
-
-// TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach has two nodes down and the others taken: redsync v4
-// joins an error for each.
-func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		k.down(0, 1)
-		err := k.NewMutex("lock", hearsAll).TryLock()
-		var many *multierror.Error
-		require.ErrorAs(k, err, &many)
-		require.Len(k, many.Errors, 5)
-		require.Equal(k, many.Errors, joinedNodes(err))
-		for i, each := range many.Errors {
-			var down *redsync.RedisError
-			var taken *redsync.ErrNodeTaken
-			require.Equal(k, i < 2, errors.As(each, &down))
-			require.Equal(k, i >= 2, errors.As(each, &taken))
-		}
-		require.NotContains(k, err.Error(), "it holds another value", "ErrTaken says where")
-		before := err.Error()
-		for each := []error{err}; len(each) > 0; each = each[1:] {
-			if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
-				all := joined.Unwrap()
-				each = append(each, slices.Clone(all)...)
-				clear(all) // the slice is the caller's
+			before := err.Error()
+			for each := []error{err}; len(each) > 0; each = each[1:] {
+				if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
+					all := joined.Unwrap()
+					each = append(each, slices.Clone(all)...)
+					clear(all) // the slice is the caller's
+				}
 			}
+			require.Equal(k, before, err.Error())
 		}
-		require.Equal(k, before, err.Error())
+		k.thaw(2)
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -22,10 +21,10 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		k.freeze(allNodes...) // as a whole: a single connection that is slow would be replaced
-		time.AfterFunc(3*time.Second, func() { k.thaw(allNodes...) })
+		time.AfterFunc(3*sec, func() { k.thaw(allNodes...) })
 		start := time.Now()
 		k.confirms(m.Extend())
-		took(k, start, 3*time.Second)
+		took(k, start, 3*sec)
 		assert.Equal(k, validity, m.Until().Sub(start))
 	})
 }
@@ -35,10 +34,10 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		m := k.held(withSetNXOnExtend)
 		k.lose(majority...)
 		until := m.Until()
-		time.Sleep(time.Second)
+		sleep(sec)
 		failsWith(k, m.Extend, redsync.ErrExtendFailed)
 		assert.Equal(k, until, m.Until())
-		time.Sleep(ms)
+		sleep(ms)
 		assert.Equal(k, 5, k.keys("lock"))
 		k.confirms(m.Extend())
 	})
@@ -51,9 +50,7 @@ func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 		ok, err := m.Valid()
 		assert.False(f, ok)
 		require.NotErrorIs(f, err, redsync.ErrLockLost)
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another"))
-		}
+		f.occupy("lock")
 		failsWith(f, m.Valid, redsync.ErrLockLost)
 	})
 }
@@ -69,27 +66,23 @@ func (lacksScript) RedisError()   {}
 func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []pool.Request
-		m := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
 			if isExtend(req) {
 				asked = append(asked, req)
 				return nil, nil
 			}
 			return puppet.Yes(req)
-		}}).NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		locked(t, m)
+		}}).NewMutex("lock", withExpiry(9*sec)))
 		var wg sync.WaitGroup
 		for range 2 {
-			time.Sleep(time.Second)
-			wg.Go(func() {
-				confirmed(t, m.Extend)
-			})
+			sleep(sec)
+			wg.Go(func() { confirmed(t, m.Extend) })
 			synctest.Wait()
 		}
-		require.Len(t, asked, 2)
-		want := time.Now().Add(9*time.Second - 92*ms)
-		for _, req := range []pool.Request{asked[1], asked[0]} {
-			reply, _ := puppet.Yes(req)
-			req.To.Receive(req.Tag, *reply)
+		want := time.Now().Add(9*sec - 92*ms)
+		for _, i := range []int{1, 0} {
+			reply, _ := puppet.Yes(asked[i])
+			asked[i].To.Receive(asked[i].Tag, *reply)
 			synctest.Wait()
 			assert.Equal(t, want, m.Until())
 		}
@@ -99,9 +92,9 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 }
 
 // The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
-// answer, and says why there is none.
+// answer, and says why there is none. The lock is still held.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
-	for _, options := range []opts{nil, {withSetNXOnExtend}} {
+	for _, option := range []redsync.Option{forever, withSetNXOnExtend} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
 			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
@@ -112,33 +105,14 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 					return nil, errPuppet
 				}
 				return &pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, nil
-			}}).NewMutex("lock", options...))
+			}}).NewMutex("lock", option))
 			refusing.Store(true)
 			start := time.Now()
-			ok, err := m.Extend()
-			assert.False(t, ok)
-			errorIs(t, err, redsync.ErrExtendFailed, errPuppet)
+			failsWith(t, m.Extend, redsync.ErrExtendFailed, errPuppet)
 			took(t, start, 0)
-			require.NoError(t, m.Err(), "the lock is still held")
+			alive(t, m)
 			refusing.Store(false)
 			confirmed(t, m.Unlock)
 		})
 	}
-}
-
-// The node executes the extension long after the release. The release is repeated, so the key goes.
-func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(withSetNXOnExtend)
-		f.lose(0)
-		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
-			time.AfterFunc(300*ms, func() { _ = f.nodes[0].Set("lock", args[3]) })
-		}})
-		f.confirms(m.Extend())
-		f.unlock(m)
-		time.Sleep(301 * ms)
-		f.keysOn(1)
-		time.Sleep(2 * time.Second)
-		f.keysOn(0)
-	})
 }

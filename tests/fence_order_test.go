@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,19 +47,14 @@ type contest struct {
 	field
 	options opts
 
+	sequence atomic.Int64
 	mu       sync.Mutex
-	sequence int
 	locks    []tokenOf
 	at       map[uint64]bool // the tokens of those who believe that they hold the lock
 	together int             // how often more than one believed so
 }
 
-func (c *contest) next() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sequence++
-	return c.sequence
-}
+func (c *contest) next() int { return int(c.sequence.Add(1)) }
 
 // contender locks in one goroutine, of a process whose clock is ahead.
 func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {
@@ -70,13 +66,13 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
 		}
 		c.contend(rs.NewMutex("lock", c.options...), random)
-		time.Sleep(time.Duration(random.IntN(20)) * ms)
+		sleep(time.Duration(random.IntN(20)) * ms)
 	}
 }
 
 func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	called := c.next()
-	err := m.LockContext(limited(c, 5*time.Second))
+	err := m.LockContext(limited(c, 5*sec))
 	returned, token := c.next(), m.Fence()
 	if err != nil {
 		assert.Zero(c, token)
@@ -97,14 +93,14 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	}()
 	switch random.IntN(8) {
 	case 0: // it stays beyond its expiry
-		time.Sleep(time.Duration(300+random.IntN(500)) * ms)
+		sleep(time.Duration(300+random.IntN(500)) * ms)
 		assert.Equal(c, token, m.Fence())
 		if random.IntN(2) == 0 {
 			_, _ = m.Unlock()
 		}
 	case 1: // it leaves without Unlock
 	default:
-		time.Sleep(time.Duration(random.IntN(15)) * ms)
+		sleep(time.Duration(random.IntN(15)) * ms)
 		_, _ = m.Unlock() // nodes may be down
 	}
 }
@@ -132,10 +128,10 @@ func (c *contest) fault(random *rand.Rand) {
 			c.lose(allNodes...)
 		}
 	}
-	time.Sleep(time.Duration(random.IntN(400)) * ms)
+	sleep(time.Duration(random.IntN(400)) * ms)
 	c.thaw(a, b)
 	c.restart(a, b)
-	time.Sleep(time.Duration(random.IntN(200)) * ms)
+	sleep(time.Duration(random.IntN(200)) * ms)
 }
 
 func TestALaterLockHasAHigherToken(t *testing.T) {
@@ -153,10 +149,7 @@ func TestALaterLockHasAHigherToken(t *testing.T) {
 func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
-	c.options = opts{
-		withFencing, redsync.WithExpiry(250 * ms), forever,
-		redsync.WithRetryDelay(150 * ms),
-	}
+	c.options = opts{withFencing, withExpiry(250 * ms), forever, withRetryDelay(150 * ms)}
 	if seed%2 == 1 {
 		c.options = append(c.options, withFair)
 	}
@@ -164,7 +157,7 @@ func contends(f field, seed uint64, turns int) int {
 	var contenders, faults sync.WaitGroup
 	for i := range uint64(4) {
 		rs := f.another()
-		ahead := []time.Duration{0, 0, time.Hour, time.Duration(plan.IntN(1_000_000)) * time.Minute}[i]
+		ahead := []time.Duration{0, 0, hour, time.Duration(plan.IntN(1_000_000)) * minute}[i]
 		for j := range uint64(2) {
 			contenders.Go(func() { c.contender(rs, ahead, turns, random(10*i+j+1)) })
 		}
@@ -178,12 +171,12 @@ func contends(f field, seed uint64, turns int) int {
 	contenders.Wait()
 	cancel()
 	faults.Wait()
-	time.Sleep(5 * time.Second) // releases are repeated until the keys have run out
+	sleep(5 * sec) // releases are repeated until the keys have run out
 	require.Empty(f, history.Check(c.history(), history.Rules{}))
 	assert.Positive(f, c.together, "the faults have let two holders in at once, as the test intends")
 	f.keysOn(0)
 	for _, n := range f.nodes {
-		assert.InDelta(f, 24*time.Hour, n.TTL("{lock}:fence"), float64(10*time.Minute))
+		assert.InDelta(f, 24*hour, n.TTL("{lock}:fence"), float64(10*minute))
 	}
 	f.nobodyWaits()
 	return len(c.locks)

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,31 +20,21 @@ import (
 // tests a rival has its key on nodes 3 and 4 when the lock is acquired, and rolls it back soon after.
 
 // fills are the times of the fills, from the win on, while the nodes go on to refuse.
-var fills = []time.Duration{20, 60, 140, 300, 620, 1260} // ms
+var fills = []int{20, 60, 140, 300, 620, 1260} // ms
 
 // rival puts a key of a rival on nodes 3 and 4. back takes it off.
-func (f field) rival(keys ...string) (back func()) {
-	f.Helper()
+func (f field) rival(key string) (back func()) {
 	synctest.Wait()
-	for _, n := range f.nodes[3:] {
-		for _, key := range keys {
-			require.NoError(f, n.Set(key, "rival"))
-			n.SetTTL(key, time.Hour)
-		}
-	}
+	f.occupy(key, 3, 4)
 	return func() {
 		synctest.Wait() // both nodes have refused
-		for _, n := range f.nodes[3:] {
-			for _, key := range keys {
-				n.Del(key)
-			}
-		}
+		f.nodes[3].Del(key)
+		f.nodes[4].Del(key)
 	}
 }
 
 // bare returns a Mutex of the process that holds the lock on nodes 0, 1 and 2. The rival has rolled back.
 func (f field) bare(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-	f.Helper()
 	back := f.rival("lock")
 	m := locked(f, rs.NewMutex("lock", options...))
 	back()
@@ -66,7 +57,7 @@ func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.bare(f.Redsync)
 		f.lose(0)
-		time.Sleep(2 * time.Second)
+		sleep(2 * sec)
 		assert.Equal(f, 4, f.on(m, "lock"), "node 0 had granted the lock, and nothing sets the key there again")
 	})
 }
@@ -76,23 +67,23 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock"))
 		won := time.Now()
-		at := func(ms time.Duration) { time.Sleep(time.Until(won.Add(ms * time.Millisecond))) } //nolint:durationcheck // ms is a number
 		synctest.Wait()
 		before := f.commands("set")
-		for i, ms := range fills {
-			at(ms - 1)
+		sent := func(want int) {
 			synctest.Wait()
-			assert.Equal(f, before+2*i, f.commands("set"), "after %d ms", ms-1)
-			at(ms)
-			synctest.Wait()
-			assert.Equal(f, before+2*i+2, f.commands("set"), "after %d ms", ms)
+			assert.Equal(f, before+want, f.commands("set"))
 		}
-		time.Sleep(5 * time.Second)
-		assert.Equal(f, before+12, f.commands("set"))
+		for i, at := range fills {
+			sleep(time.Until(won.Add(time.Duration(at-1) * ms)))
+			sent(2 * i)
+			sleep(ms)
+			sent(2*i + 2)
+		}
+		sleep(5 * sec)
+		sent(12)
 		for i := range 2 {
 			f.confirms(m.Extend())
-			synctest.Wait()
-			assert.Equal(f, before+14+2*i, f.commands("set"))
+			sent(14 + 2*i)
 		}
 		back()
 		f.confirms(m.Extend())
@@ -101,8 +92,8 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		for range 2 {
 			f.confirms(m.Extend())
 		}
-		time.Sleep(3 * time.Second)
-		assert.Equal(f, before, f.commands("set"), "all nodes have confirmed")
+		sleep(3 * sec)
+		sent(0) // all nodes have confirmed
 		f.unlocks(m)
 	})
 }
@@ -113,16 +104,16 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		option redsync.Option
 		ttl    time.Duration
 	}{
-		"plain":         {redsync.WithTries(1), guard},
-		"lock delay":    {redsync.WithLockDelay(3 * time.Second), guard + 3*time.Second},
-		"minimal hold":  {redsync.WithMinHold(minHold), withDrift},
+		"plain":         {forever, guard},
+		"lock delay":    {withLockDelay(3 * sec), guard + 3*sec},
+		"minimal hold":  {withMinHold(minHold), withDrift},
 		"fencing":       {withFencing, guard},
-		"without limit": {redsync.WithMaxHold(time.Hour), guard},
+		"without limit": {withMaxHold(hour), guard},
 	} {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
-			time.Sleep(20 * time.Millisecond)
-			f.restsOn("lock", c.ttl-20*time.Millisecond, allNodes...)
+			sleep(20 * ms)
+			f.rests(c.ttl - 20*ms)
 		})
 	}
 }
@@ -131,38 +122,24 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {
 		playMetAs(t, kind.column, func(f field) {
-			keys := kind.keys
-			back := f.rival(keys[0])
+			first, others := kind.keys[0], kind.keys[1:]
+			back := f.rival(first)
 			m := locked(f, kind.lock(f.Redsync))
-			time.Sleep(50 * time.Millisecond) // a fill has come to nothing
-			have := func(want int) {
-				f.Helper()
-				synctest.Wait()
-				for _, key := range keys[1:] {
-					assert.Equal(f, want, f.nodes.Keys(key), key)
-				}
-				count := 0
-				for _, n := range f.nodes {
-					if v, err := n.Get(keys[0]); err == nil && v != "rival" {
-						count++
-					}
-				}
-				assert.Equal(f, want, count, keys[0])
-			}
-			have(3)
+			sleep(50 * ms) // a fill has come to nothing
+			f.have(3, others...)
 			back()
-			time.Sleep(10 * time.Millisecond)
-			have(5)
+			f.have(3, first)
+			sleep(10 * ms)
+			synctest.Wait()
+			f.have(5, kind.keys...)
 			for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
-				want, _ := f.nodes[0].Get(keys[0])
-				got, _ := n.Get(keys[0])
+				want, _ := f.nodes[0].Get(first)
+				got, _ := n.Get(first)
 				assert.Equal(f, want[:20], got[:min(20, len(got))])
 			}
 			f.unlock(m)
-			time.Sleep(3 * time.Second)
-			for _, key := range keys {
-				assert.Zero(f, f.nodes.Keys(key))
-			}
+			sleep(3 * sec)
+			f.have(0, kind.keys...)
 		})
 	}
 }
@@ -172,23 +149,18 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
-				f.puts(slot, "rival", time.Hour, 3, 4)
-			}
-			options := opts{redsync.WithPermits(2 * weight)}
-			if weight > 1 {
-				options = append(options, redsync.WithWeight(weight), withFair)
+				f.puts(slot, "rival", hour, 3, 4)
 			}
 			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
-				m = f.NewMutex("lock", options...)
-				locked(f, m)
+				m = locked(f, f.NewMutex("lock", permitsOf(2*weight, weight)...))
 				value := m.Value()
-				time.Sleep(time.Millisecond)
+				sleep(ms)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
 					break
 				}
 				f.unlock(m)
-				time.Sleep(time.Second)
+				sleep(sec)
 			}
 			assert.Equal(f, []int{weight, weight, weight, 0, 0}, f.holdsOn(m.Value(), 2*weight))
 			for slot := range weight {
@@ -196,7 +168,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 					n.Del(slotOf(slot))
 				}
 			}
-			time.Sleep(20 * time.Millisecond)
+			sleep(20 * ms)
 			for i := range f.nodes {
 				assert.Equal(f, f.owners(0, 2*weight), f.owners(i, 2*weight))
 			}
@@ -210,23 +182,22 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 // after Unlock.
 func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 	for _, forgetful := range []int{0, 4} {
-		playAs(t, fmt.Sprint("node ", forgetful), func(f field) {
+		play(t, func(f field) {
 			processes := f.processes(2, inZones)
 			for tick := range 3 {
 				var runs atomic.Int32
 				try := func(rs *redsync.Redsync) {
-					_, _ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
+					_, _ = rs.NewMutex("lock", withMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
 						runs.Add(1)
 						return nil
 					})
 				}
-				done := make(chan struct{})
+				var wg sync.WaitGroup
 				for _, rs := range processes {
-					go func() { try(rs); done <- struct{}{} }()
+					wg.Go(func() { try(rs) })
 				}
-				<-done
-				<-done
-				time.Sleep(200 * time.Millisecond)
+				wg.Wait()
+				sleep(200 * ms)
 				if runs.Load() == 0 {
 					continue
 				}
@@ -237,8 +208,8 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 					try(rs)
 				}
 				assert.EqualValues(f, 1, runs.Load(), "tick %d", tick)
-				time.Sleep(withDrift)
-				assert.Zero(f, f.nodes.Keys("lock"), "the keys stay for the minimal hold, and no longer")
+				sleep(withDrift)
+				f.keysOn(0) // the keys stay for the minimal hold, and no longer
 			}
 		})
 	}
@@ -247,36 +218,33 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 // After Unlock the fill lasts for the rest of the minimal hold, also if the node executes it late.
 func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 	playMet(t, func(f field) {
+		m := f.NewMutex("lock", withMinHold(minHold))
 		back := f.rival("lock")
-		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
-		f.unlock(m)
+		f.unlock(locked(f, m))
 		back()
-		time.Sleep(20 * time.Millisecond)
-		f.rests(withDrift - 20*time.Millisecond)
+		sleep(20 * ms)
+		f.rests(withDrift - 20*ms)
 		f.taken()
-		time.Sleep(withDrift - 20*time.Millisecond)
+		sleep(withDrift - 20*ms)
 		f.keysOn(0)
 
 		back = f.rival("lock")
-		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
 		locked(f, m)
 		back()
 		f.unlock(m) // sends the first fill
 		f.rests(withDrift)
-		time.Sleep(withDrift)
+		sleep(withDrift)
 
 		back = f.rival("lock")
-		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		locked(f, m)
-		f.unlock(m)
+		f.unlock(locked(f, m))
 		back()
 		f.freeze(3)
-		time.Sleep(minHold / 2)
+		sleep(minHold / 2)
 		f.thaw(3)
 		f.restsOn("lock", withDrift-minHold/2, 0, 1, 2, 4)
-		time.Sleep(2 * time.Second)
-		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
-		time.Sleep(withDrift)
+		sleep(2 * sec)
+		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*sec, "the release follows the fill")
+		sleep(withDrift)
 		f.keysOn(0)
 	})
 }
@@ -284,7 +252,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
 func TestUnlockDoesNotCountItsFill(t *testing.T) {
 	playMet(t, func(f field) {
-		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
+		m := f.bare(f.Redsync, withMinHold(minHold))
 		f.lose(0)
 		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		f.keysOn(4)
@@ -293,47 +261,44 @@ func TestUnlockDoesNotCountItsFill(t *testing.T) {
 
 // No key is left by a fill that a node executes after Unlock, whatever has kept it.
 func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
-	for name, faulty := range map[string]func(f field, n *embedded.Node){
-		"late":       func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond}) },
-		"reply lost": func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{LoseReply: true}) },
-		"lost":       func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{LoseCommand: true}) },
-		"executed twice": func(_ field, n *embedded.Node) {
-			n.On("set", 1, embedded.Fault{LoseReply: true, Again: time.Second / 2})
-		},
-		"frozen": func(_ field, n *embedded.Node) { n.Freeze(); time.AfterFunc(time.Second, n.Thaw) },
+	for name, fault := range map[string]embedded.Fault{
+		"late":           {Delay: 300 * ms},
+		"reply lost":     {LoseReply: true},
+		"lost":           {LoseCommand: true},
+		"executed twice": {LoseReply: true, Again: 500 * ms},
+		"frozen":         {},
 	} {
 		playMetAs(t, name, func(f field) {
 			m := f.bare(f.Redsync)
 			for _, n := range f.nodes[3:] {
-				faulty(f, n)
+				n.On("set", 1, fault)
 			}
-			time.Sleep(25 * time.Millisecond) // the fill is under way
-			f.unlock(m)
-			time.Sleep(3 * time.Second)
-			f.keysOn(0)
-			locked(f, f.NewMutex("lock"))
-			time.Sleep(time.Millisecond)
-			f.keysOn(5)
+			if name == "frozen" {
+				f.freeze(3, 4)
+				time.AfterFunc(sec, func() { f.thaw(3, 4) })
+			}
+			sleep(25 * ms) // the fill is under way
+			f.unlocks(m)
+			f.held()
 		})
 	}
 }
 
 func TestLockThatIsHandedOverIsFilled(t *testing.T) {
-	for name, late := range map[string]time.Duration{"refused before": 0, "refused after": 10 * time.Millisecond} {
-		playMetAs(t, name, func(f field) {
+	for _, late := range []time.Duration{0, 10 * ms} { // when the nodes refuse: before the hand-over, or after it
+		playMet(t, func(f field) {
 			back := f.rival("lock")
 			for _, n := range f.nodes[3:] {
 				n.On("set", 1, embedded.Fault{Delay: late})
 			}
 			giver := locked(f, f.NewMutex("lock"))
 			receiver := f.calls(f.Redsync, patient()...)
-			time.Sleep(time.Millisecond)
+			sleep(ms)
 			f.atOnce(giver, receiver)
-			time.Sleep(late)
+			sleep(late)
 			back()
 			f.keysOn(3)
-			time.Sleep(20*time.Millisecond - late)
-			synctest.Wait()
+			sleep(20*ms - late)
 			f.keysOn(5)
 			f.unlocks(receiver.Mutex)
 		})
@@ -343,31 +308,29 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 // The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
-	for name, options := range map[string]opts{"plain": nil, "healing": {withSetNXOnExtend}} {
+	for name, option := range map[string]redsync.Option{"plain": forever, "healing": withSetNXOnExtend} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
-				counts := guarded || options != nil
-				rs := f.veteran(guards[guarded]...)
+				rs, counts := f.veteran(guards[guarded]...), guarded || name == "healing"
 				extends := func(m *redsync.Mutex, want bool) {
-					t.Helper()
-					ok, err := m.Extend()
-					assert.Equal(t, want, ok, "%v", err)
-					if !want {
-						require.ErrorIs(t, err, redsync.ErrExtendFailed)
+					if want {
+						f.confirms(m.Extend())
+					} else {
+						failsWith(f, m.Extend, redsync.ErrExtendFailed)
 					}
 				}
-				m := f.bare(rs, options...)
+				m := f.bare(rs, option)
 				f.refuse(0)
 				extends(m, false) // right behind the fill
-				assert.Equal(t, 5, f.on(m, "lock"))
+				assert.Equal(f, 5, f.on(m, "lock"))
 				extends(m, counts)
 				f.nodes[0].Heal()
 				extends(m, true)
 				f.unlocks(m)
 
-				m = f.bare(rs, options...)
-				time.Sleep(time.Second)
-				require.Equal(t, 5, f.on(m, "lock"))
+				m = f.bare(rs, option)
+				sleep(sec)
+				require.Equal(f, 5, f.on(m, "lock"))
 				f.refuse(0)
 				extends(m, counts)
 				f.nodes[0].Heal()
@@ -381,20 +344,15 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 // three nodes have granted, and that was extended once, outlives that one of them goes down. It is extended soon after the
 // fill.
 func TestExtensionsCountOldFills(t *testing.T) {
-	for name, bad := range map[string]func(f field, i int){
-		"down":   func(f field, i int) { f.nodes[i].Kill() },
-		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
-	} {
-		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
+	for name, bad := range map[string]func(f field, nodes ...int){"down": field.kill, "frozen": field.freeze} {
+		for _, after := range []time.Duration{1200 * ms, 3 * sec, 5 * sec} {
 			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				m := f.bare(f.Redsync, withWatchdog)
-				time.Sleep(after)
+				sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)
-				time.Sleep(20 * time.Second)
-				valid, err := m.Valid()
-				require.NoError(f, err)
-				assert.True(f, valid)
+				sleep(20 * sec)
+				f.confirms(m.Valid())
 				f.unlock(m)
 			})
 		}

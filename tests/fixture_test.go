@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"runtime"
@@ -55,15 +56,21 @@ func onKit(t *testing.T, f func(k kit)) {
 	})
 }
 
+// records meets the nodes, and returns a Redsync with a recorder of the events of its locks.
+func (u user) records() (*redsync.Redsync, *redsynctest.Recorder) {
+	u.meet()
+	time.Sleep(ms)
+	r := &redsynctest.Recorder{}
+	return u.With(withObserver(r)), r
+}
+
 // observingKit is onKit with a recorder of the events of the kit's locks. The Redsync has met all nodes.
 func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
-	onKit(t, func(plain kit) {
-		plain.meet()
-		time.Sleep(ms)
-		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
-		f(plain, r)
+	onKit(t, func(k kit) {
+		rs, r := k.records()
+		k.Redsync = rs
+		f(k, r)
 	})
 }
 
@@ -81,7 +88,7 @@ func play(t *testing.T, f func(f field)) {
 		nodes := embedded.Start(5)
 		t.Cleanup(func() {
 			nodes.Close()
-			time.Sleep(time.Minute) // goroutines that end by themselves have ended
+			time.Sleep(minute) // goroutines that end by themselves have ended
 		})
 		u := user{t, process(nodes)}
 		u.closes(u.Redsync)
@@ -212,7 +219,7 @@ var newNodes = pool.WithNoLocksBefore(locksBegin)
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, newNodes)...)
-	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
+	f.as(rs.With(withExpiry(sec))).meet()
 	time.Sleep(max(ms, time.Until(locksBegin)))
 	return rs
 }
@@ -299,14 +306,14 @@ func (j *journal) extended() []time.Duration {
 
 // Durations that follow from the default options.
 const (
-	guard    = 8 * time.Second // the expiry
-	drift    = 82 * ms         // of the expiry
+	guard    = 8 * sec // the expiry
+	drift    = 82 * ms // of the expiry
 	validity = guard - drift
 	patience = 400 * ms // the node deadline
 
 	// How long a restarted node does not count under the restart guard.
-	quarantine       = guard + drift + time.Second
-	fencedQuarantine = quarantine + 10*time.Second + 3*patience
+	quarantine       = guard + drift + sec
+	fencedQuarantine = quarantine + 10*sec + 3*patience
 )
 
 // guards are the options of a pool with the restart guard (true), and without it (false).
@@ -343,7 +350,50 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 // patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
 // again.
 func patient(more ...redsync.Option) opts {
-	return append(opts{forever, redsync.WithRetryDelay(time.Hour)}, more...)
+	return append(opts{forever, withRetryDelay(hour)}, more...)
+}
+
+// Options that several tests use.
+var (
+	lasting     = withExpiry(minute)
+	nineSeconds = withExpiry(9 * sec) // a third of it is 3 s
+	oneSecond   = withExpiry(sec)
+	once        = withTries(1)
+	noHandOver  = redsync.WithHandOver(false)
+	twoPermits  = withPermits(2)
+)
+
+// must returns v if err is nil.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// noError checks that err is nil.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	require.NoError(tb, err)
+}
+
+// says checks that err has these texts.
+func says(tb testing.TB, err error, texts ...string) {
+	tb.Helper()
+	for _, text := range texts {
+		require.ErrorContains(tb, err, text)
+	}
+}
+
+// erred checks that err is not nil.
+func erred(tb testing.TB, err error) {
+	tb.Helper()
+	require.Error(tb, err)
+}
+
+// logsTo returns the option of a logger that writes lines of text.
+func logsTo(w io.Writer) redsync.Option {
+	return redsync.WithLogger(slog.New(slog.NewTextHandler(w, nil)))
 }
 
 // operations are Unlock, Extend and Valid by name.
@@ -352,17 +402,17 @@ func operations(m *redsync.Mutex) map[string]func() (bool, error) {
 }
 
 // refuses checks that every operation of m fails with an error that contains what.
-func refuses(t *testing.T, m *redsync.Mutex, what string) {
-	t.Helper()
-	require.ErrorContains(t, m.Lock(), what)
-	require.ErrorContains(t, m.TryLock(), what)
+func refuses(tb testing.TB, m *redsync.Mutex, what string) {
+	tb.Helper()
+	require.ErrorContains(tb, m.Lock(), what)
+	require.ErrorContains(tb, m.TryLock(), what)
 	for name, operation := range operations(m) {
 		ok, err := operation()
-		assert.False(t, ok, name)
-		require.ErrorContains(t, err, what, name)
+		assert.False(tb, ok, name)
+		require.ErrorContains(tb, err, what, name)
 	}
-	assert.Zero(t, m.Until())
-	assert.Zero(t, m.Remaining())
+	assert.Zero(tb, m.Until())
+	assert.Zero(tb, m.Remaining())
 }
 
 // named returns how errors name an embedded node.
@@ -393,24 +443,60 @@ func (u user) meet() {
 	synctest.Wait() // Unlock returns at a quorum
 }
 
-func (u user) unlock(m *redsync.Mutex) {
+// An unlocker is a Mutex or a call.
+type unlocker interface{ Unlock() (bool, error) }
+
+// locks returns a Mutex of "lock" that Lock has locked, and obtains one that TryLock has locked.
+func (u user) locks(options ...redsync.Option) *redsync.Mutex {
+	u.Helper()
+	return locked(u, u.NewMutex("lock", options...))
+}
+
+func (u user) obtains(options ...redsync.Option) *redsync.Mutex {
+	u.Helper()
+	return obtained(u, u.NewMutex("lock", options...))
+}
+
+// tries returns the error of a TryLock of "lock", and lockError that of a Lock.
+func (u user) tries(options ...redsync.Option) error { return u.NewMutex("lock", options...).TryLock() }
+
+func (u user) lockError(options ...redsync.Option) error {
+	return u.NewMutex("lock", options...).Lock()
+}
+
+func (u user) unlock(m unlocker) {
 	u.Helper()
 	u.confirms(m.Unlock())
 }
 
+// extends extends m.
+func (u user) extends(m interface{ Extend() (bool, error) }) {
+	u.Helper()
+	u.confirms(m.Extend())
+}
+
+// does is Do of the Redsync, and current is Current of rs, in the context of the test.
+func (u user) does(name string, do work, options ...redsync.Option) error {
+	return u.Do(u.Context(), name, do, options...)
+}
+
+func (u user) current(rs *redsync.Redsync, s redsync.Sequencer) error {
+	return rs.Current(u.Context(), s)
+}
+
 // unlocks unlocks m, which must hold the lock, and checks that no key is left.
-func (f field) unlocks(m *redsync.Mutex) {
+func (f field) unlocks(m unlocker) {
 	f.Helper()
 	f.unlock(m)
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	f.keysOn(0)
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that nothing is left.
-func (k kit) unlocks(m *redsync.Mutex) {
+func (k kit) unlocks(m unlocker) {
 	k.Helper()
 	k.unlock(m)
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	k.nothingLeft()
 }
 
@@ -496,7 +582,7 @@ func (f field) noKeys() {
 	f.Helper()
 	synctest.Wait()
 	f.keysOn(0)
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * sec)
 	f.keysOn(0)
 }
 
@@ -563,7 +649,7 @@ func (f field) areAt(want ...any) {
 		got, _ := n.Get(fenceKey)
 		assert.Equal(f, fmt.Sprint(want[i]), got, "node %d", i)
 		if got != "" {
-			assert.Equal(f, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
+			assert.Equal(f, 24*hour, n.TTL(fenceKey), "node %d", i)
 		}
 	}
 }
@@ -592,6 +678,15 @@ func (k kit) each(nodes []int, do func(*redsynctest.Node)) {
 func (k kit) lose(nodes ...int) {
 	for _, i := range nodes {
 		require.NotNil(k, k.command(i, "del", "lock"), "node %d does not answer", i)
+	}
+}
+
+// drop deletes keys on all nodes.
+func (f field) drop(keys ...string) {
+	for _, n := range f.nodes {
+		for _, key := range keys {
+			n.Del(key)
+		}
 	}
 }
 
@@ -641,11 +736,32 @@ func wake(rs *redsync.Redsync) {
 	time.Sleep(100 * ms)
 }
 
+// sets gives a key a value for a while, on some nodes.
+func (f field) sets(key, value string, ttl time.Duration, nodes ...int) {
+	for _, i := range nodes {
+		noError(f, f.nodes[i].Set(key, value))
+		f.nodes[i].SetTTL(key, ttl)
+	}
+}
+
+// loseMessages makes nodes lose the next messages.
+func loseMessages(nodes embedded.Nodes, count int) {
+	for _, n := range nodes {
+		n.LoseMessages(count)
+	}
+}
+
+// onEach makes nodes answer the next commands of a name with a fault.
+func onEach(nodes embedded.Nodes, command string, times int, fault embedded.Fault) {
+	for _, n := range nodes {
+		n.On(command, times, fault)
+	}
+}
+
 // slow makes every node answer scripts and SET late, the next 1000 of each.
 func (f field) slow(by time.Duration) {
-	for _, n := range f.nodes {
-		n.On("evalsha", 1000, embedded.Fault{Delay: by})
-		n.On("set", 1000, embedded.Fault{Delay: by})
+	for _, command := range []string{"evalsha", "set"} {
+		onEach(f.nodes, command, 1000, embedded.Fault{Delay: by})
 	}
 }
 
@@ -661,6 +777,11 @@ func (f field) refuse(nodes ...int) {
 	for _, i := range nodes {
 		f.nodes[i].On("evalsha", 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 	}
+}
+
+// hit returns a function that hits nodes with a fault.
+func hit(fault func(field, ...int), nodes ...int) func(field) {
+	return func(f field) { fault(f, nodes...) }
 }
 
 // hooked is a pool that runs a function once, before it sends the next request.
@@ -705,6 +826,17 @@ func (u user) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
 	return u.begins(rs.NewMutex("lock", options...))
 }
 
+// waits is calls for a patient waiter.
+func (u user) waits(rs *redsync.Redsync, options ...redsync.Option) *call {
+	return u.calls(rs, patient(options...)...)
+}
+
+// inLine is waits in the process of u.
+func (u user) inLine(options ...redsync.Option) *call { return u.waits(u.Redsync, options...) }
+
+// foreign is waits in a process of its own.
+func (f field) foreign(options ...redsync.Option) *call { return f.waits(f.another(), options...) }
+
 // begins calls Lock of m in a goroutine, and returns once that Lock waits or has returned.
 func (u user) begins(m *redsync.Mutex) *call {
 	c := &call{Mutex: m, done: make(chan struct{})}
@@ -734,8 +866,24 @@ func (u user) within(c *call, limit time.Duration) time.Duration {
 	return took
 }
 
+// served is within, and unlocks c.
+func (u user) served(c *call, limit time.Duration) time.Duration {
+	u.Helper()
+	took := u.within(c, limit)
+	u.unlock(c)
+	return took
+}
+
+// stillWait checks that no call has returned.
+func (u user) stillWait(calls ...*call) {
+	u.Helper()
+	for i, c := range calls {
+		require.False(u, c.isDone(), "call %d", i)
+	}
+}
+
 // atOnce unlocks m and checks that c has the lock at the same moment.
-func (u user) atOnce(m *redsync.Mutex, c *call) {
+func (u user) atOnce(m unlocker, c *call) {
 	u.Helper()
 	require.False(u, c.isDone())
 	start := time.Now()
@@ -823,11 +971,17 @@ func of[E redsynctest.Event](r *redsynctest.Recorder) (events []E, errs []error)
 }
 
 // only returns the one event of a kind, with its error.
-func only[E redsynctest.Event](t *testing.T, r *redsynctest.Recorder) (E, error) {
-	t.Helper()
+func only[E redsynctest.Event](tb testing.TB, r *redsynctest.Recorder) (E, error) {
+	tb.Helper()
 	events, errs := of[E](r)
-	require.Len(t, events, 1)
+	require.Len(tb, events, 1)
 	return events[0], errs[0]
+}
+
+// observingAs is observing as a subtest.
+func observingAs(t *testing.T, name string, f func(f field, r *redsynctest.Recorder)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { observing(t, f) })
 }
 
 // forget drops what was recorded so far.
@@ -839,17 +993,17 @@ func forget(r *redsynctest.Recorder) {
 // observing is play with a recorder of the events of the field's locks. The Redsync has met all nodes.
 func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
-	play(t, func(plain field) {
-		plain.meet()
-		time.Sleep(ms)
-		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
-		f(plain, r)
+	play(t, func(pl field) {
+		rs, r := pl.records()
+		f(pl.as(rs), r)
 	})
 }
 
 // logs returns the option of a logger whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
+
+// panicsAt returns the option of an observer that panics at an event.
+func panicsAt(event string) redsync.Option { return withObserver(panics{on: event}) }
 
 // panics is an observer and a log handler. It panics at the event, or at the log message, that on names.
 type panics struct {
@@ -863,13 +1017,10 @@ func (p panics) when(event string) {
 	}
 }
 
-func (p panics) ObserveAttempt(_ context.Context, _ observe.Attempt)         { p.when("attempt") }
-func (p panics) ObserveWaiting(_ context.Context, _ observe.Waiting)         { p.when("waiting") }
-func (p panics) ObserveAcquired(_ context.Context, _ observe.Acquired)       { p.when("acquired") }
-func (p panics) ObserveNotAcquired(_ context.Context, _ observe.NotAcquired) { p.when("not acquired") }
-func (p panics) ObserveExtended(_ context.Context, _ observe.Extended)       { p.when("extended") }
-func (p panics) ObserveReleased(_ context.Context, _ observe.Released)       { p.when("released") }
-func (p panics) ObserveDetached(_ context.Context, _ observe.Detached)       { p.when("detached") }
+func (p panics) ObserveAttempt(context.Context, observe.Attempt)   { p.when("attempt") }
+func (p panics) ObserveAcquired(context.Context, observe.Acquired) { p.when("acquired") }
+func (p panics) ObserveReleased(context.Context, observe.Released) { p.when("released") }
+func (p panics) ObserveDetached(context.Context, observe.Detached) { p.when("detached") }
 
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
 

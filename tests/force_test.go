@@ -22,7 +22,6 @@ import (
 
 // holderOf returns the only holder that m.Inspect finds.
 func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
-	u.Helper()
 	s := u.inspected(m)
 	require.Len(u, s.Holders, 1)
 	return s.Holders[0]
@@ -30,25 +29,29 @@ func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
 
 // forces releases the only holder that operator finds.
 func (u user) forces(operator *redsync.Mutex) {
-	u.Helper()
-	require.NoError(u, operator.ForceUnlock(u.Context(), u.holderOf(operator)))
+	u.releases(operator, u.holderOf(operator))
 }
 
+// channelOf returns the channel on which a holder hears of a force.
+func channelOf(h redsync.Holder) string { return fmt.Sprintf("redsync:%016d", h.Process) }
+
+// The next in line has the lock at once.
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		for _, owner := range []opts{nil, {redsync.WithOwner("worker-7@host")}} {
+		for _, owner := range []opts{nil, {withOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
 				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
-				synctest.Wait()
+				waits := f.begins(kind.rival(f.another(), patient()...))
+				sleep(2 * sec)
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
 				f.releases(operator, h)
+				f.within(waits, 10*ms)
+				f.unlock(waits.Mutex)
 				synctest.Wait()
-				for _, key := range kind.keys {
-					assert.False(f, f.nodes[0].Exists(key))
-				}
+				f.have(0, kind.keys...)
 				err := operator.ForceUnlock(f.Context(), h)
-				require.ErrorIs(f, err, redsync.ErrNotHeld)
+				errorIs(f, err, redsync.ErrNotHeld)
 				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 				<-holder.Lost()
 				failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
@@ -57,90 +60,78 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	}
 }
 
-// Who learns when: the table of ForceUnlock.
+// Who learns when: the table of ForceUnlock. A force takes keys away that would stay after Unlock, or after a loss.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
-	owner := opts{redsync.WithOwner("w"), withWatchdog}
+	owner := withOwner("w")
 	for name, c := range map[string]struct {
-		options opts
-		held    time.Duration // for how long by then
-		within  time.Duration
-		down    []int // nodes
+		options      opts
+		held, within time.Duration // held is for how long by then
 	}{
-		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
-		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {opts{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
-		"owner, held for a moment":              {owner, 100 * ms, time.Second, nil},
-		"watchdog without an owner":             {opts{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
-		"neither":                               {nil, time.Second, 8 * time.Second, nil},
+		"owner, held for long":                  {opts{owner, withWatchdog}, 5 * sec, 2 * trip},
+		"owner that heals, with two nodes down": {heals(), 5 * sec, 2 * trip},
+		"owner without a watchdog":              {opts{owner, withExpiry(minute)}, 5 * sec, 2 * trip},
+		"owner with a minimal hold":             {append(heals(), withMinHold(8*sec)), 5 * sec, 2 * trip},
+		"owner with a lock delay":               {append(heals(), withLockDelay(5*sec)), 5 * sec, 2 * trip},
+		"owner, held for a moment":              {opts{owner, withWatchdog}, 100 * ms, sec},
+		"watchdog without an owner":             {opts{withWatchdog}, 5 * sec, guard/3 + 2*trip},
+		"neither":                               {nil, sec, guard},
 	} {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...))
-			time.Sleep(c.held)
-			f.kill(c.down...)
-			time.Sleep(ms)
-			f.forces(f.NewMutex("a"))
+			holder := locked(f, f.far().With(withObserver(r)).NewMutex("lock", c.options...))
+			sleep(c.held)
+			down := 0
+			if strings.HasSuffix(name, "down") {
+				f.kill(1, 3)
+				down = 2 // they have their keys
+			}
+			sleep(ms)
+			f.forces(f.NewMutex("lock"))
+			f.keysOn(down)
 			start := time.Now()
 			<-holder.Lost()
 			assert.LessOrEqual(f, time.Since(start), c.within)
 			err := holder.Err()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			errorIs(f, err, redsync.ErrLockLost)
 			assert.Equal(f, strings.HasPrefix(name, "owner"), errors.Is(err, redsync.ErrForced), "%v", err)
-			synctest.Wait()
-			lost := redsynctest.Events[observe.Lost](r)
-			require.Len(f, lost, 1)
-			assert.Equal(f, err, lost[0].Err)
-			time.Sleep(10 * time.Second)
+			_, told := only[observe.Lost](f.T, r)
+			assert.Equal(f, err, told)
+			sleep(10 * sec)
 			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
 			failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
 
-// Inside Do the context ends, also that of a Do inside it, and its cause says why.
+// Inside Do the context ends, and its cause says why.
 func TestForceEndsTheContextOfDo(t *testing.T) {
-	for _, nested := range []bool{false, true} {
-		play(t, func(f field) {
-			rs := f.another(redsync.WithOwner("w"))
-			work := func(ctx context.Context) error {
-				time.Sleep(2 * time.Second)
-				f.forces(f.NewMutex("a"))
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Minute):
-				}
-				return context.Cause(ctx)
-			}
-			fn := work
-			if nested {
-				fn = func(ctx context.Context) error { return rs.Do(ctx, "a", work) }
-			}
-			err := rs.Do(f.Context(), "a", fn)
-			errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
-			assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
+	play(t, func(f field) {
+		err := f.another(withOwner("w")).Do(f.Context(), "a", func(ctx context.Context) error {
+			sleep(2 * sec)
+			f.forces(f.NewMutex("a"))
+			<-ctx.Done()
+			return context.Cause(ctx)
 		})
-	}
+		errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
+	})
 }
 
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
 // force before. A hold that is shorter asks nobody.
 func TestAHoldThatLastsAsksOnce(t *testing.T) {
 	playMet(t, func(f field) {
-		rs := f.another(redsync.WithOwner("w"))
-		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
-		time.Sleep(2 * time.Second)
-		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
-		before, connections := asked(), f.connections()
+		rs := f.another(withOwner("w"))
+		long := locked(f, rs.NewMutex("long", withExpiry(minute)))
+		sleep(2 * sec)
+		before, connections := f.traffic(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
-		time.Sleep(900 * ms)
-		assert.Equal(f, before, asked())
-		operator := f.NewMutex("a")
-		h := f.holderOf(operator)
-		f.releases(operator, h)
-		time.Sleep(99 * ms)
+		sleep(900 * ms)
+		f.hasSent(before + 5)
+		f.forces(f.NewMutex("a"))
+		sleep(99 * ms)
 		require.NoError(f, m.Err(), "it was too young to hear of it")
-		time.Sleep(ms)
+		sleep(ms)
 		synctest.Wait()
 		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
@@ -151,17 +142,15 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 // A message that is not true ends nothing, and very many make the holder ask 20 times a second at most.
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex("a", heals()...))
-		time.Sleep(1500 * ms)
+		m := f.theirs("a", heals()...)
+		sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("a"))
-		channel := fmt.Sprintf("redsync:%016d", h.Process)
-		client := f.nodes[0].Client()
 		before := f.nodes[1].Commands("evalsha")
 		for range 1000 {
-			require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
-			require.NoError(f, client.Publish(f.Context(), channel, "forced 00000000").Err())
-			require.NoError(f, client.Publish(f.Context(), channel, "forced ").Err())
-			time.Sleep(ms)
+			for _, of := range []string{h.ID, "00000000", ""} {
+				f.nodes[0].Publish(channelOf(h), "forced "+of)
+			}
+			sleep(ms)
 		}
 		synctest.Wait()
 		asked := f.nodes[1].Commands("evalsha") - before
@@ -169,61 +158,60 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 		assert.LessOrEqual(f, asked, 28, "20, one for each node, and extensions")
 		alive(f, m)
 		f.unlock(m)
-		require.NoError(f, client.Close())
 	})
 }
 
-// The nodes cannot reach the holder while it is forced. When it can hear them again, it asks.
+// The nodes cannot reach the holder while it is forced. When it can hear them again, it asks. Nodes may as well have lost
+// their data, so it does not speak of a force.
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute)))
-		time.Sleep(2 * time.Second)
-		operator := f.NewMutex("a")
-		h := f.holderOf(operator)
+		m := f.theirs("a", withOwner("w"), withExpiry(minute))
+		sleep(2 * sec)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
-		f.releases(operator, h)
-		time.Sleep(time.Second)
+		f.forces(f.NewMutex("a"))
+		sleep(sec)
 		alive(f, m)
 		for _, n := range f.nodes[:3] {
 			n.Disconnect()
 		}
-		time.Sleep(5 * time.Second)
+		sleep(5 * sec)
 		isOver(f, m, redsync.ErrLockLost)
-		require.NotErrorIs(f, m.Err(), redsync.ErrForced, "nodes may as well have lost their data")
+		require.NotErrorIs(f, m.Err(), redsync.ErrForced)
 	})
 }
 
 // What a Mutex cannot release, it says, and sends nothing.
 func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 	play(t, func(f field) {
-		all := locked(f, f.another().NewMultiMutex([]string{"a", "b"}))
-		several := f.holderOf(f.NewMultiMutex([]string{"a", "b", "c"}))
-		assert.Equal(f, []string{"a", "b"}, several.Names)
-		locked(f, f.another().NewMutex("p", redsync.WithPermits(2)))
-		ofPermits := f.holderOf(f.NewMutex("p", redsync.WithPermits(2)))
+		permits := withPermits(2)
+		all, three, ofPermit := locked(f, f.another().NewMultiMutex(both)), f.NewMultiMutex([]string{"a", "b", "c"}), f.NewMutex("p", permits)
+		several := f.holderOf(three)
+		assert.Equal(f, both, several.Names)
+		f.theirs("p", permits)
+		permit := f.holderOf(ofPermit)
 		synctest.Wait()
 		traffic := f.nodes[0].Traffic()
-		for text, force := range map[string]func() error{
-			`the holder also has "b"`: func() error { return f.NewMutex("a").ForceUnlock(f.Context(), several) },
-			"has permits":             func() error { return f.NewMutex("p").ForceUnlock(f.Context(), ofPermits) },
-			"has a lock":              func() error { return f.NewMutex("a", redsync.WithPermits(2)).ForceUnlock(f.Context(), several) },
-			"that Inspect or Watch":   func() error { return f.NewMutex("a").ForceUnlock(f.Context(), redsync.Holder{Names: []string{"a"}}) },
-			"context canceled": func() error {
-				ctx, cancel := context.WithCancel(f.Context())
-				cancel()
-				return f.NewMultiMutex([]string{"a", "b"}).ForceUnlock(ctx, several)
-			},
+		for text, c := range map[string]struct {
+			operator *redsync.Mutex
+			holder   redsync.Holder
+			ctx      context.Context //nolint:containedctx // of the operator
+		}{
+			`the holder also has "b"`: {f.NewMutex("a"), several, f.Context()},
+			"has permits":             {f.NewMutex("p"), permit, f.Context()},
+			"has a lock":              {f.NewMutex("a", permits), several, f.Context()},
+			"that Inspect or Watch":   {f.NewMutex("a"), redsync.Holder{Names: []string{"a"}}, f.Context()},
+			"context canceled":        {f.NewMultiMutex(both), several, parentOf(nil)},
 		} {
-			require.ErrorContains(f, force(), text)
+			require.ErrorContains(f, c.operator.ForceUnlock(c.ctx, c.holder), text)
 		}
 		synctest.Wait()
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
 		alive(f, all)
 
-		f.releases(f.NewMultiMutex([]string{"a", "b", "c"}), several)
-		f.releases(f.NewMutex("p", redsync.WithPermits(2)), ofPermits)
+		f.releases(three, several)
+		f.releases(ofPermit, permit)
 		synctest.Wait()
 		assert.Empty(f, f.nodes[0].Keys())
 	})
@@ -231,23 +219,23 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 
 // One of several readers, and one of several holders of permits, is released. The others go on.
 func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
-	for _, options := range []opts{{withShared}, {redsync.WithPermits(3)}} {
+	for _, option := range []redsync.Option{withShared, withPermits(3)} {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				all = append(all, locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, withWatchdog)...)))
+				all = append(all, f.theirs("a", option, withOwner(fmt.Sprint("w", i)), withWatchdog))
 			}
-			time.Sleep(2 * time.Second)
-			operator := f.NewMutex("a", options...)
+			sleep(2 * sec)
+			operator := f.NewMutex("a", option)
 			for _, h := range f.inspected(operator).Holders {
 				if h.Owner == "w1" {
 					f.releases(operator, h)
 				}
 			}
-			time.Sleep(10 * ms) // the nodes answer the last question in some order
-			require.ErrorIs(f, all[1].Err(), redsync.ErrForced)
+			sleep(10 * ms) // the nodes answer the last question in some order
+			isOver(f, all[1], redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
-			time.Sleep(20 * time.Second)
+			sleep(20 * sec)
 			f.unlock(all[0])
 			f.unlock(all[2])
 		})
@@ -257,11 +245,10 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 // Another has the lock by then: it is left alone.
 func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	play(t, func(f field) {
-		m, operator := f.NewMutex("a"), f.another().NewMutex("a")
-		locked(f, m)
+		m, operator := locked(f, f.NewMutex("a")), f.another().NewMutex("a")
 		h := f.holderOf(operator)
 		f.unlock(m)
-		other := locked(f, f.another().NewMutex("a", withWatchdog))
+		other := f.theirs("a", withWatchdog)
 		err := operator.ForceUnlock(f.Context(), h)
 		isTaken(f, err)
 		require.NotErrorIs(f, err, redsync.ErrNotHeld)
@@ -270,69 +257,42 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 		locked(f, m)
 		h = f.holderOf(operator)
 		f.freeze(majority...)
-		err = operator.ForceUnlock(f.Context(), h)
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		errorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNoQuorum)
 		f.thaw(majority...)
-		time.Sleep(5 * time.Second)
+		sleep(5 * sec)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
 	})
-}
-
-// The next in line has the lock at once.
-func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
-	for _, kind := range lockKinds {
-		playAs(t, kind.column, func(f field) {
-			holder := locked(f, kind.rival(f.another(), withWatchdog))
-			waits := kind.lock(f.another(), forever, redsync.WithRetryDelay(time.Hour))
-			done := make(chan error, 1)
-			go func() { done <- waits.Lock() }()
-			time.Sleep(2 * time.Second)
-			operator := kind.rival(f.Redsync)
-			start := time.Now()
-			f.forces(operator)
-			require.NoError(f, <-done)
-			assert.LessOrEqual(f, time.Since(start), 10*ms)
-			f.unlock(waits)
-			<-holder.Lost()
-		})
-	}
 }
 
 // An extension that heals is under way while the lock is released by force, and takes it back on some nodes. The holder,
 // which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
 // that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		option redsync.Option
-		holds  int
-		seen   bool
-	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {withShared, 3, false}} {
-		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
+	for name, option := range map[string]redsync.Option{"plain": forever, "seen": forever, "readers": withShared} {
+		step := time.Duration(testlength.InGate(8, 4, 2, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
-				rs := f.newcomer(0, everywhere(3*ms))
+				rs := f.newcomer(0, everywhere(3*ms)).With(heals()...).With(withExpiry(6 * sec))
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
-				var all []*redsync.Mutex
-				for range c.holds {
-					m := locked(f, rs.NewMutex("lock", append(heals(), c.option, redsync.WithExpiry(6*time.Second))...))
-					if c.seen {
-						_ = m.Value()
-					}
-					all = append(all, m)
+				all := []*redsync.Mutex{locked(f, rs.NewMutex("lock", option))}
+				switch name {
+				case "seen":
+					_ = all[0].Value()
+				case "readers":
+					all = append(all, locked(f, rs.NewMutex("lock", option)), locked(f, rs.NewMutex("lock", option)))
 				}
 				operator := f.NewMutex("lock")
 				h := f.holderOf(operator)
-				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
+				sleep(time.Until(start.Add(2*sec + offset))) // the watchdog extends
 				f.releases(operator, h)
-				time.Sleep(100 * ms)
-				for i, m := range all {
-					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
+				sleep(100 * ms)
+				for _, m := range all {
+					isOver(f, m, redsync.ErrForced)
 				}
 				f.keysOn(0)
-				next := obtained(f, f.another().NewMutex("lock"))
-				f.unlock(next)
+				f.unlock(obtained(f, f.another().NewMutex("lock")))
 			})
 		}
 	}
@@ -340,25 +300,24 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 
 // heals returns the options of a holder that hears of a force, and heals.
 func heals() opts {
-	return opts{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
+	return opts{withOwner("w"), withWatchdog, withSetNXOnExtend}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
 // if another has the lock by then.
 func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex("a", withWatchdog, withSetNXOnExtend))
-		operator := f.NewMutex("a")
+		m, operator := f.theirs("a", withWatchdog, withSetNXOnExtend), f.NewMutex("a")
 		h := f.holderOf(operator)
 		f.releases(operator, h)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
-		time.Sleep(4 * time.Second)
+		sleep(4 * sec)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
 		alive(f, m)
 		f.releases(operator, again)
-		next := obtained(f, f.another().NewMutex("a", withWatchdog))
-		time.Sleep(4 * time.Second)
+		next := f.theirs("a", withWatchdog)
+		sleep(4 * sec)
 		isOver(f, m, redsync.ErrLockLost)
 		alive(f, next)
 		f.unlock(next)
@@ -370,13 +329,10 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
-			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
-			start := time.Now()
-			locked(f, m)
-			time.Sleep(held)
-			operator := f.NewMutex("a")
-			f.forces(operator)
-			time.Sleep(time.Until(start.Add(1100 * ms)))
+			m := f.theirs("a", append(heals(), withExpiry(2*sec))...)
+			sleep(held)
+			f.forces(f.NewMutex("a"))
+			sleep(1100*ms - held)
 			synctest.Wait()
 			isOver(f, m, redsync.ErrForced)
 			assert.Empty(f, f.nodes[0].Keys())
@@ -392,10 +348,101 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
-		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
-		time.Sleep(2 * time.Second)
+		m := locked(f, rs.NewMutex("a", withOwner("w"), withExpiry(minute)))
+		sleep(2 * sec)
 		f.forces(far.NewMutex("a"))
-		time.Sleep(200 * ms)
+		sleep(200 * ms)
 		isOver(f, m, redsync.ErrForced)
 	})
+}
+
+// What follows attacks ForceUnlock, and those who hear of it.
+
+// Nodes restart without data. A hold that heals survives that, with an owner as without: no message has come.
+func TestARestartIsNoForce(t *testing.T) {
+	for _, nodes := range [][]int{majority, allNodes} {
+		play(t, func(f field) {
+			m := f.theirs("lock", heals()...)
+			sleep(2 * sec)
+			f.reboot(true, nodes...)
+			sleep(20 * sec)
+			alive(f, m)
+		})
+	}
+}
+
+// The context of the operator ends at each moment: the release goes on.
+func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
+	for at := time.Duration(0); at < 30*ms; at += time.Duration(testlength.InGate(7, 7, 3, 1)) * ms {
+		play(t, func(f field) {
+			m := f.theirs("lock", withOwner("w"), withWatchdog)
+			sleep(1500 * ms)
+			h := f.holderOf(f.NewMutex("lock"))
+			a := f.newcomer(0, everywhere(10*ms))
+			f.closes(a)
+			ctx, start := limited(f, at), time.Now()
+			_ = a.NewMutex("lock").ForceUnlock(ctx, h)
+			assert.LessOrEqual(f, time.Since(start), at+ms)
+			sleep(sec)
+			if at > 0 {
+				isOver(f, m, redsync.ErrForced)
+				f.keysOn(0)
+			}
+		})
+	}
+}
+
+// A value that one node alone has is cleared away there. The holder of the lock is left alone.
+func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
+	play(t, func(f field) {
+		f.occupy("lock", 0)
+		m := f.theirs("lock", withOwner("w"), withWatchdog)
+		operator := f.NewMutex("lock")
+		_ = operator.ForceUnlock(f.Context(), f.inspected(operator).Nodes[0].Holders[0])
+		sleep(10 * sec)
+		v, _ := f.nodes[0].Get("lock")
+		assert.NotEqual(f, "another's", v)
+		alive(f, m)
+	})
+}
+
+// A megabyte on the channel ends nothing, and the next message is heard.
+func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.theirs("lock", heals()...)
+		sleep(1500 * ms)
+		h := f.holderOf(f.NewMutex("lock"))
+		for range testlength.InGate(2, 3, 15, 50) {
+			for _, message := range []string{
+				"forced " + strings.Repeat("x", 1<<20), "forced " + h.ID + strings.Repeat(" ", 1<<20), strings.Repeat("forced ", 1<<17),
+			} {
+				f.nodes[0].Publish(channelOf(h), message)
+			}
+		}
+		sleep(10 * sec)
+		alive(f, m)
+		f.forces(f.NewMutex("lock"))
+		sleep(100 * ms)
+		isOver(f, m, redsync.ErrForced)
+	})
+}
+
+// The holder asks the nodes because of a message. Close does not wait for that, and releases the lock.
+func TestCloseWhileTheHolderAsks(t *testing.T) {
+	for _, asks := range []time.Duration{0, 5 * ms, 20 * ms, 60 * ms} {
+		play(t, func(f field) {
+			rs := f.far()
+			locked(f, rs.NewMutex("lock", heals()...))
+			sleep(1500 * ms)
+			h := f.holderOf(f.NewMutex("lock"))
+			f.freeze(majority...)
+			f.nodes[3].Publish(channelOf(h), "forced "+h.ID)
+			sleep(asks)
+			f.thaw(majority...)
+			start := time.Now()
+			shut(f, rs)
+			assert.Less(f, time.Since(start), sec)
+			f.keysOn(0)
+		})
+	}
 }

@@ -20,7 +20,6 @@ import (
 
 // onThree runs f with three nodes and two processes.
 func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(3)
 		a, b := process(nodes), process(nodes)
@@ -28,7 +27,7 @@ func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *reds
 			_ = a.Close(context.Background())
 			_ = b.Close(context.Background())
 			nodes.Close()
-			time.Sleep(time.Minute)
+			sleep(minute)
 		}()
 		f(t, nodes, a, b)
 	})
@@ -54,18 +53,16 @@ func allowed(name string) bool { return name != "" && script.Reserved(name) == "
 // of another process at once, extends, and leaves no key except for its register. None of that touches a key of another
 // name.
 func FuzzName(f *testing.F) {
-	for _, name := range []string{
-		"lock", "", " ", "\x00", "\n", "\r\n$3\r\n", "'", `"`, `\`, "{b}", "{", "}", "{}", "a}b", "{}x", "{{b}}", "{b}:queue", "{b}:fence", "{b}:{b}:queue", ":queue", "queue",
-		"\xff\xfe", "säule ☃", "%s%d", "--", "KEYS[1]", strings.Repeat("n", 20_000), strings.Repeat("{", 300), "redsync:0000000000000000", "0", "-1", "nil", "*", "a b", "\x1b[0m",
-	} {
+	names := strings.Split("lock,, ,\x00,\n,\r\n$3\r\n,',\",\\,{b},{,},{},a}b,{}x,{{b}},{b}:queue,{b}:fence,{b}:{b}:queue,:queue,queue,"+
+		"\xff\xfe,säule ☃,%s%d,--,KEYS[1],redsync:0000000000000000,0,-1,nil,*,a b,\x1b[0m", ",")
+	for _, name := range append(names, strings.Repeat("n", 20_000), strings.Repeat("{", 300)) {
 		f.Add(name, []string{"lock2", name + "x", "{" + name + "}", name + ":queue"}[len(name)%4], uint8(len(name)))
 	}
 	f.Fuzz(func(t *testing.T, name, other string, how uint8) {
 		if len(name) > 1<<16 || name == other || !allowed(other) {
 			t.Skip()
 		}
-		options := opts{forever, redsync.WithRetryDelay(time.Hour)}
-		fences := how&1 != 0
+		options, fences := patient(), how&1 != 0
 		if fences {
 			options = append(options, withFencing)
 		}
@@ -73,8 +70,8 @@ func FuzzName(f *testing.F) {
 			options = append(options, withFair)
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), withFencing))
-			time.Sleep(ms)
+			beside := locked(t, a.NewMutex(other, withExpiry(hour), withFencing))
+			sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
 
@@ -91,7 +88,7 @@ func FuzzName(f *testing.F) {
 			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
-			time.Sleep(2 * time.Second)
+			sleep(2 * sec)
 			confirmed(t, first.Extend)
 			confirmed(t, first.Valid)
 			require.Equal(t, before, contents(nodes[0], name))
@@ -105,7 +102,7 @@ func FuzzName(f *testing.F) {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
 			}
 			confirmed(t, second.Unlock)
-			time.Sleep(5 * time.Second)
+			sleep(5 * sec)
 			want := maps.Clone(before)
 			if fences {
 				want[script.FenceKey(name)], _ = nodes[0].Get(script.FenceKey(name))
@@ -121,24 +118,24 @@ func FuzzName(f *testing.F) {
 // validity ends before each key does, by the drift and the lock delay. It never lasts longer than the expiry or the
 // longest hold.
 func FuzzOptions(f *testing.F) {
-	const s = int64(time.Second)
-	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
-	f.Add(int64(3*ms), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
-	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
-	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
-	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
-	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
-	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
-	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class int, how uint16) {
+	const s = int(sec)
+	f.Add(8*s, 0.01, 0.05, 0, 0, 0, 1, 1, 0, 0)
+	f.Add(s/1000*3, 0.01, 1.0, 0, 1, 1, 0, 2, 999, 0xffff)
+	f.Add(100*365*24*3600*s, 0.0, 1.0, 0, 0, 0, math.MaxInt, 3, -999, 0x1f)
+	f.Add(math.MaxInt, 0.5, 1.0, 1, math.MaxInt, math.MaxInt, -1, 1, 0, 0)
+	f.Add(s, 0.01, math.Inf(1), 0, 0, 0, 0, 0, 0, 0)
+	f.Add(s, 0.01, 0.05, -1, -1, -1, -1, -1, 1000, 0x7ff)
+	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, 0, 2, 5, 0xfff)
+	f.Fuzz(func(t *testing.T, expiry int, drift, factor float64, node, delay, maxHold, retry, tries, class, how int) {
 		options := opts{
-			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
-			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
+			withExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
+			withTries(tries), withLockDelay(time.Duration(delay)),
 		}
 		for bit, more := range []redsync.Option{
-			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
-			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), redsync.WithValue("adopted"),
+			withNodeTimeout(time.Duration(node)), withMaxHold(time.Duration(maxHold)), withRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
+			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), withValue("adopted"),
 		} {
-			if how>>bit&1 != 0 {
+			if how&(1<<bit) != 0 {
 				options = append(options, more)
 			}
 		}
@@ -148,12 +145,11 @@ func FuzzOptions(f *testing.F) {
 				require.NotErrorIs(t, err, redsync.ErrFailed)
 				require.Regexp(t, `With[A-Z]\w+\(.*\) is out of range: |too few nodes answered in time: `, err.Error())
 				require.Zero(t, m.Remaining())
-				time.Sleep(time.Second)
+				sleep(sec)
 				require.Zero(t, nodes.Keys("lock"))
 				return
 			}
 			checkBelief := func() {
-				t.Helper()
 				left := m.Remaining()
 				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*ms)
 				if how&2 != 0 {
@@ -177,7 +173,7 @@ func FuzzOptions(f *testing.F) {
 			held := m.Remaining() > 0
 			ok, err := m.Unlock()
 			require.Equal(t, held, ok, "%v", err)
-			time.Sleep(2 * time.Second)
+			sleep(2 * sec)
 			if held || delay <= 0 {
 				require.Zero(t, nodes.Keys("lock"))
 			}

@@ -2,12 +2,10 @@ package redsync_test
 
 import (
 	"crypto/rand"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,16 +16,17 @@ import (
 
 // This file shows what a generator of values must return.
 
+// A value has at least 128 bits: 5 for each character of base 32.
 func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 	play(t, func(f field) {
 		var mu sync.Mutex
 		values := map[string]int{}
+		note := func(value string) {
+			mu.Lock()
+			defer mu.Unlock()
+			values[value]++
+		}
 		for _, n := range f.nodes {
-			note := func(value string) {
-				mu.Lock()
-				defer mu.Unlock()
-				values[value]++
-			}
 			n.On("set", 100, embedded.Fault{Then: func(args []string) { note(args[1]) }})
 			n.On("evalsha", 100, embedded.Fault{Then: func(args []string) {
 				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, not a release
@@ -35,45 +34,36 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 				}
 			}})
 		}
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another"))
-		}
-		require.Error(f, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*ms)).Lock())
+		f.occupy("lock")
+		require.Error(f, f.NewMutex("lock", withTries(6), withRetryDelay(100*ms)).Lock())
 		synctest.Wait()
 		assert.GreaterOrEqual(f, len(values), 6)
 		for value, nodes := range values {
 			assert.Equal(f, 5, nodes, value)
-			assert.GreaterOrEqual(f, len(value)*5, 128, "the value has at least 128 bits: 5 for each character of base 32")
+			assert.GreaterOrEqual(f, len(value)*5, 128)
 		}
 	})
 }
 
 // repeating is a generator that always returns value.
 func repeating(value string) redsync.Option {
-	return redsync.WithGenValueFunc(func() (string, error) { return value, nil })
+	return withGenValueFunc(func() (string, error) { return value, nil })
 }
 
+// The error does not show the value, which is a secret.
 func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 	onKit(t, func(k kit) {
 		value := rand.Text()
 		constant := repeating(value)
-		m := locked(k, k.NewMutex("lock", constant))
-		k.unlock(m)
+		k.unlock(locked(k, k.NewMutex("lock", constant)))
 		err := k.NewMutex("other", constant).Lock()
 		require.NotErrorIs(k, err, redsync.ErrFailed)
 		assert.ErrorContains(k, err, "WithGenValueFunc returned a value that it has returned before")
-		assert.NotContains(k, err.Error(), value, "the error does not show the value, which is a secret")
-	})
-}
+		assert.NotContains(k, err.Error(), value)
 
-func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
-	onKit(t, func(k kit) {
-		constant := repeating(rand.Text())
-		locked(k, k.NewMutex("lock", constant))
-		other := k.nodes.Process()
-		defer func() { _ = other.Close(k.Context()) }()
-		require.ErrorContains(k, other.NewMutex("lock", constant).TryLock(), "returned before")
-		synctest.Wait()
+		constant = repeating(rand.Text())
+		k.held(constant)
+		require.ErrorContains(k, k.another().NewMutex("lock", constant).TryLock(), "returned before")
 		assert.Equal(k, 5, k.keys("lock"), "the holder's keys stay")
 	})
 }
@@ -82,23 +72,21 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 	play(t, func(f field) {
 		constant := repeating(rand.Text())
 		for _, n := range f.nodes[2:] {
-			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
+			n.On("set", 1, embedded.Fault{Delay: 17 * sec})
 		}
 		a := f.NewMutex("lock", constant)
 		require.Error(f, a.TryLock())
-		time.Sleep(16 * time.Second)
+		sleep(16 * sec)
 		require.ErrorContains(f, a.TryLock(), "returned before")
 	})
 }
 
 func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 	play(t, func(f field) {
-		broken := errors.New("no entropy")
-		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", broken })).Lock()
-		require.ErrorIs(f, err, broken)
+		err := f.NewMutex("lock", withGenValueFunc(func() (string, error) { return "", errWork })).Lock()
+		errorIs(f, err, errWork)
 		require.NotErrorIs(f, err, redsync.ErrFailed)
-		err = f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", nil })).Lock()
-		assert.ErrorContains(f, err, "empty value")
+		require.ErrorContains(f, f.NewMutex("lock", repeating("")).Lock(), "empty value")
 		f.hasSent(0)
 	})
 }
@@ -107,15 +95,15 @@ func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 func TestWaiterEndsWithItsGenerator(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
-		broken, calls := errors.New("no more values"), 0
-		m := f.NewMutex("lock", redsync.WithTries(100), redsync.WithRetryDelay(10*ms),
-			redsync.WithGenValueFunc(func() (string, error) {
+		calls := 0
+		m := f.NewMutex("lock", withTries(100), withRetryDelay(10*ms),
+			withGenValueFunc(func() (string, error) {
 				if calls++; calls > 1 {
-					return "", broken
+					return "", errWork
 				}
 				return rand.Text(), nil
 			}))
-		require.ErrorIs(f, m.Lock(), broken)
+		errorIs(f, m.Lock(), errWork)
 		assert.Equal(f, 2, calls)
 		f.nobodyWaits()
 	})

@@ -16,9 +16,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
+// Ten Redsyncs together send no more than one would: an attempt and its release every half second.
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
+		m := f.held(append(mode, withExpiry(minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
 		for range 10 {
@@ -26,10 +27,10 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 			f.closes(rs)
 			calls = append(calls, f.calls(rs, patient(mode...)...))
 		}
-		time.Sleep(100 * ms)
+		sleep(100 * ms)
 		before := f.commands("evalsha")
-		time.Sleep(10 * time.Second)
-		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22, "ten Redsyncs together send no more than one would: an attempt and its release every half second")
+		sleep(10 * sec)
+		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22)
 		start := time.Now()
 		f.unlock(m)
 		assert.Equal(f, ascending(10), f.inOrder(calls, ms))
@@ -44,14 +45,15 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 		m := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
-		f.closes(a, b)
+		f.closes(b)
 		first, second := f.calls(a, patient(mode...)...), f.calls(b, patient(mode...)...)
-		time.Sleep(10 * ms)
+		sleep(10 * ms)
 		shut(f, a)
 		<-first.done
-		require.ErrorIs(f, first.err, redsync.ErrClosed)
-		require.ErrorIs(f, a.NewMutex("lock").Lock(), redsync.ErrClosed)
-		time.Sleep(100 * ms)
+		for _, err := range []error{first.err, a.NewMutex("lock").Lock()} {
+			errorIs(f, err, redsync.ErrClosed)
+		}
+		sleep(100 * ms)
 		f.atOnce(m, second)
 		f.unlock(second.Mutex)
 		assert.Equal(f, 5, f.commands("subscribe"))
@@ -71,25 +73,22 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		f.held()
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
-		ctx := limited(f, 30*ms)
-		require.Error(f, a.NewMutex("lock").LockContext(ctx))
+		require.Error(f, a.NewMutex("lock").LockContext(limited(f, 30*ms)))
 		shut(f, a)
 		synctest.Wait()
 		assert.Equal(f, 5, subscriptions(), "b may wait")
 		shut(f, b)
-		require.NoError(f, a.Close(f.Context()), "which counts once")
-		time.Sleep(ms)
+		shut(f, a) // which counts once
+		sleep(ms)
 		synctest.Wait()
 		assert.Zero(f, subscriptions())
 
 		// A Redsync that comes afterwards subscribes again.
 		c := on(clients)
 		f.closes(c)
-		w := f.calls(c, patient()...)
-		time.Sleep(10 * ms)
+		f.calls(c, patient()...).cancel()
+		sleep(10 * ms)
 		assert.Equal(f, 10, f.commands("subscribe"))
-		w.cancel()
-		<-w.done
 	})
 }
 
@@ -98,7 +97,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		ahead := uint64(time.Now().Add(hour).UnixMicro())
 		peek.KnowsToken(a, "lock", ahead)
 		m := locked(f, b.NewMutex("lock", withFencing))
 		assert.Equal(f, ahead+1, m.Fence())
@@ -113,5 +112,5 @@ func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		runtime.GC()
 		return keeper.Value() == nil
-	}, time.Minute, 10*ms)
+	}, minute, 10*ms)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,55 +25,40 @@ func TestHandOver(t *testing.T) {
 	play(t, func(f field) {
 		giver, m, until := f.handed(nil, nil)
 		assert.NotEmpty(f, m.Value())
-		for i, n := range f.nodes {
-			value, err := n.Get("lock")
-			require.NoError(f, err)
-			assert.Equal(f, m.Value(), value, "node %d", i)
-		}
+		assert.Equal(f, 5, f.on(m.Mutex, "lock"))
 		assert.Equal(f, until, m.Until())
 		assert.Equal(f, time.Until(until), m.Remaining())
 		alive(f, m)
 		f.confirms(m.Valid())
-
-		assert.Zero(f, giver.Until())
-		assert.Empty(f, giver.Value())
-		for name, operation := range operations(giver) {
-			ok, err := operation()
-			assert.False(f, ok, name)
-			require.ErrorIs(f, err, redsync.ErrNotHeld, name)
-		}
-		synctest.Wait()
+		f.isIdle(giver)
 		f.keysOn(5)
 
-		time.Sleep(time.Second)
+		sleep(sec)
 		f.confirms(m.Extend())
 		assert.Equal(f, validity, time.Until(m.Until()))
-		f.unlock(m.Mutex)
-		time.Sleep(time.Second)
-		f.keysOn(0)
+		f.unlocks(m.Mutex)
 		f.nobodyWaits()
 	})
 }
 
 // The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
-	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
-		playMetAs(t, name, func(f field) {
+	for _, unlockFirst := range []bool{false, true} {
+		playMet(t, func(f field) {
 			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
-			time.Sleep(ms)
+			sleep(ms)
 			f.slowly(1, 50*ms, allNodes...)
 			var wg sync.WaitGroup
 			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
 			synctest.Wait()
 			f.atOnce(giver, m)
-			assert.Equal(f, until, m.Until())
 			if !unlockFirst {
-				time.Sleep(60 * ms)
-				assert.Equal(f, until, m.Until())
+				sleep(60 * ms)
 				f.confirms(m.Valid())
 			}
+			assert.Equal(f, until, m.Until())
 			f.unlocks(m.Mutex)
 			wg.Wait()
 		})
@@ -80,48 +66,41 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 }
 
 // A chain of hand-overs ends at its time limit. The release at its end tells the process whether other processes wait.
-// The next release lets them in.
+// The next release lets them in. Meanwhile the lock is handed over about once per millisecond.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
-	for expiry, limit := range map[time.Duration]time.Duration{
-		8 * time.Second: 20 * ms,
-		100 * ms:        10 * ms,
-	} {
-		playMetAs(t, fmt.Sprint(expiry), func(f field) {
+	for expiry, limit := range map[time.Duration]time.Duration{guard: 20 * ms, 100 * ms: 10 * ms} {
+		playMetAs(t, expiry.String(), func(f field) {
 			other := f.another()
 			ctx, cancel := context.WithCancel(f.Context())
 			var wg sync.WaitGroup
 			var rounds atomic.Int64
 			for range 10 {
 				wg.Go(func() {
-					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*ms))...)
-					for ctx.Err() == nil {
-						if m.LockContext(ctx) != nil {
-							return
-						}
+					m := f.NewMutex("lock", patient(withExpiry(expiry), withNodeTimeout(40*ms))...)
+					for m.LockContext(ctx) == nil {
 						rounds.Add(1)
-						time.Sleep(ms)
-						_, err := m.Unlock()
-						assert.NoError(f, err)
+						sleep(ms)
+						assert.NoError(f, second(m.Unlock()))
 					}
 				})
 			}
-			time.Sleep(111 * ms)
+			sleep(111 * ms)
 			for range 5 {
 				before := rounds.Load()
 				c := f.calls(other, patient()...)
 				took := f.within(c, 2*limit+3*ms)
-				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "the lock was handed over about once per millisecond meanwhile")
-				time.Sleep(2 * ms)
+				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2)
+				sleep(2 * ms)
 				f.unlock(c.Mutex)
-				time.Sleep(23 * ms)
+				sleep(23 * ms)
 			}
-			before, start := f.commands("set")+f.commands("evalsha"), time.Now()
-			time.Sleep(100 * ms)
+			before := f.commands("set", "evalsha")
+			sleep(100 * ms)
 			chains := 100*ms/limit + 1
-			assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
+			assert.LessOrEqual(f, f.commands("set", "evalsha")-before, int(chains)*10)
 			cancel()
 			wg.Wait()
-			time.Sleep(time.Second)
+			sleep(sec)
 			f.nobodyWaits()
 			f.keysOn(0)
 		})
@@ -129,66 +108,47 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 }
 
 func TestNoHandOver(t *testing.T) {
-	value := func() (string, error) { return fmt.Sprint(rand.Uint64()), nil } //nolint:gosec // no secret
+	value := withGenValueFunc(func() (string, error) { return fmt.Sprint(rand.Uint64()), nil }) //nolint:gosec // no secret
+	short := withExpiry(100 * ms)
 	for name, c := range map[string]struct {
 		giving, receiving redsync.Option
 		after             time.Duration // from the acquire to Unlock
 	}{
 		"WithFair":                          {withFair, withFair, 0},
-		"WithFair of the receiver":          {nil, withFair, 0},
-		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
-		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
-		"WithValue":                         {redsync.WithValue("v"), nil, 0},
-		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},
-		"WithSequencer":                     {redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), nil, 0},
+		"WithFair of the receiver":          {forever, withFair, 0},
+		"WithMaxHold":                       {withMaxHold(hour), forever, 0},
+		"WithMaxHold of the receiver":       {forever, withMaxHold(hour), 0},
+		"WithValue":                         {withValue("v"), forever, 0},
+		"WithValue of the receiver":         {forever, withValue("v"), 0},
+		"WithSequencer":                     {withSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), forever, 0},
 		"WithFencing":                       {withFencing, withFencing, 0},
-		"WithFencing of the giver":          {withFencing, nil, 0},
-		"WithFencing of the receiver":       {nil, withFencing, 0},
-		"WithGenValueFunc":                  {redsync.WithGenValueFunc(value), nil, 0},
-		"WithGenValueFunc of the receiver":  {nil, redsync.WithGenValueFunc(value), 0},
-		"WithHandOver(false)":               {redsync.WithHandOver(false), nil, 0},
-		"WithHandOver(false), receiver":     {nil, redsync.WithHandOver(false), 0},
-		"another expiry":                    {nil, redsync.WithExpiry(9 * time.Second), 0},
-		"another lock delay":                {nil, redsync.WithLockDelay(time.Second), 0},
-		"another drift":                     {nil, redsync.WithDriftFactor(0.02), 0},
-		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
-		"20 ms after the acquire":           {nil, nil, 20 * ms},
-		"a tenth of the expiry after":       {redsync.WithExpiry(100 * ms), redsync.WithExpiry(100 * ms), 10 * ms},
-		"much later, although it extended ": {withWatchdog, nil, 10 * time.Second},
+		"WithFencing of the giver":          {withFencing, forever, 0},
+		"WithFencing of the receiver":       {forever, withFencing, 0},
+		"WithGenValueFunc":                  {value, forever, 0},
+		"WithGenValueFunc of the receiver":  {forever, value, 0},
+		"WithHandOver(false)":               {redsync.WithHandOver(false), forever, 0},
+		"WithHandOver(false), receiver":     {forever, redsync.WithHandOver(false), 0},
+		"another expiry":                    {forever, withExpiry(9 * sec), 0},
+		"another lock delay":                {forever, withLockDelay(sec), 0},
+		"another drift":                     {forever, redsync.WithDriftFactor(0.02), 0},
+		"another owner":                     {withOwner("a"), withOwner("b"), 0},
+		"20 ms after the acquire":           {forever, forever, 20 * ms},
+		"a tenth of the expiry after":       {short, short, 10 * ms},
+		"much later, although it extended ": {withWatchdog, forever, 10 * sec},
+		"handed over within 20 ms":          {forever, forever, 19 * ms},
+		"handed over within a tenth":        {short, short, 9 * ms},
 	} {
 		playMetAs(t, name, func(f field) {
-			if c.giving == nil {
-				c.giving = forever
-			}
-			if c.receiving == nil {
-				c.receiving = forever
-			}
 			giver := locked(f, f.NewMutex("lock", c.giving))
 			value := peek.Value(giver)
 			m := f.calls(f.Redsync, patient(c.receiving)...)
-			time.Sleep(c.after)
-			before := f.commands("set", "evalsha")
+			sleep(c.after)
+			before := f.traffic()
 			f.atOnce(giver, m)
-			assert.NotEqual(f, value, m.Value())
-			assert.Greater(f, f.traffic(), before)
+			handed := strings.HasPrefix(name, "handed over")
+			assert.Equal(f, handed, value == peek.Value(m.Mutex))
+			assert.Equal(f, handed, f.traffic() == before)
 			f.unlocks(m.Mutex)
-		})
-	}
-}
-
-func TestHandOverWithinTheCap(t *testing.T) {
-	for expiry, after := range map[time.Duration]time.Duration{
-		8 * time.Second: 19 * ms,
-		100 * ms:        9 * ms,
-	} {
-		kitMet(t, func(k kit) {
-			giver := locked(k, k.NewMutex("lock", redsync.WithExpiry(expiry)))
-			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
-			time.Sleep(after)
-			value := peek.Value(giver)
-			k.atOnce(giver, m)
-			assert.Equal(k, value, peek.Value(m.Mutex))
-			k.unlocks(m.Mutex)
 		})
 	}
 }
@@ -196,62 +156,44 @@ func TestHandOverWithinTheCap(t *testing.T) {
 // A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 	kitMet(t, func(k kit) {
-		both := map[bool]int{}
-		for i := range testlength.InGate(20, 50, 200, 200) {
+		for i := range testlength.InGate(20, 50, 100, 200) {
 			giver := locked(k, k.NewMutex("lock"))
-			c := k.calls(k.Redsync, patient()...)
-			next := k.calls(k.Redsync, patient()...)
+			c, next := k.calls(k.Redsync, patient()...), k.calls(k.Redsync, patient()...)
 			var wg sync.WaitGroup
 			steps := []func(){c.cancel, func() { k.unlock(giver) }}
 			wg.Go(steps[i%2])
 			wg.Go(steps[1-i%2])
 			wg.Wait()
 			<-c.done
-			both[c.err == nil]++
 			if c.err == nil {
 				k.unlock(c.Mutex)
 			} else {
-				require.ErrorIs(k, c.err, context.Canceled)
+				errorIs(k, c.err, context.Canceled)
 			}
 			k.within(next, 0)
 			k.unlock(next.Mutex)
 			k.nothingLeft()
 		}
-		k.Log(both)
-		k.nothingLeft()
 	})
 }
 
-// An errHook is a context whose Err runs a function first. That simulates a goroutine that is preempted there.
-type errHook struct {
-	context.Context //nolint:containedctx // it is one
-	hook            func()
-}
-
-func (c errHook) Err() error {
-	c.hook()
-	return c.Context.Err()
-}
-
-// A waiter is handed the lock right after its retry delay has ended. It has already left its line by that time, and
-// must not miss the lock.
+// A waiter is handed the lock right after its retry delay has ended: it is preempted where it asks for the error of its
+// context. It has already left its line by that time, and must not miss the lock.
 func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 	const delay = 10 * ms
-	for name, option := range map[string]redsync.Option{
-		"WithRetryDelay":     redsync.WithRetryDelay(delay),
-		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
+	for _, option := range []redsync.Option{
+		withRetryDelay(delay), redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
-		kitMetAs(t, name, func(k kit) {
+		kitMet(t, func(k kit) {
 			giver := locked(k, k.NewMutex("lock"))
 			m := k.NewMutex("lock", forever, option)
 			start, unlocked := time.Now(), false
-			ctx := errHook{k.Context(), func() {
+			require.NoError(k, m.LockContext(turning{k.Context(), func() {
 				if time.Since(start) >= delay && !unlocked {
 					unlocked = true
 					k.unlock(giver)
 				}
-			}}
-			require.NoError(k, m.LockContext(ctx))
+			}}))
 			require.True(k, unlocked)
 			k.unlock(m)
 		})

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,10 +27,9 @@ func toldOfNodes(r *redsynctest.Recorder) (down []observe.NodeDown, up []observe
 
 // watching is play with a recorder of the field's events. It records from before the Redsync meets the nodes.
 func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
-	t.Helper()
 	play(t, func(plain field) {
 		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(redsync.WithObserver(r))
+		plain.Redsync = plain.With(withObserver(r))
 		plain.meet()
 		f(plain, r)
 	})
@@ -40,7 +37,6 @@ func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 
 // uses locks and unlocks, and waits until all replies on their way have come.
 func (u user) uses() {
-	u.Helper()
 	m := u.NewMutex("used")
 	if err := m.Lock(); err == nil {
 		_, _ = m.Unlock()
@@ -48,96 +44,67 @@ func (u user) uses() {
 	synctest.Wait()
 }
 
-func TestNodeDownAndUpAreToldOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		down  func(f field)
-		after time.Duration // until the fault shows
-		cause string
-		up    func(f field)
-	}{
-		"killed": {
-			down: func(f field) { f.nodes[2].Kill() }, cause: "connection", /* lost, or refused */
-			up: func(f field) { f.nodes[2].Restart(false) },
-		},
-		"frozen, until its connection is given up": {
-			down: func(f field) { f.freeze(2) }, after: 5 * time.Second, cause: "no reply for 5s",
-			up: func(f field) { f.thaw(2) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			watching(t, func(f field, r *redsynctest.Recorder) {
-				c.down(f)
-				time.Sleep(ms) // connections that were cut are known to be
-				f.uses()
-				time.Sleep(c.after)
-				for range 20 {
-					f.uses()
-					time.Sleep(100 * ms)
-				}
-				down, up := toldOfNodes(r)
-				require.Len(f, down, 1, "%v", down)
-				require.ErrorContains(f, down[0].Err, c.cause)
-				var named *redsync.RedisError
-				require.False(f, errors.As(down[0].Err, &named), "the event names the node")
-				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
-				require.Empty(f, up)
-				c.up(f)
-				time.Sleep(time.Second)
-				for range 20 {
-					f.uses()
-					time.Sleep(100 * ms)
-				}
-				down, up = toldOfNodes(r)
-				require.Empty(f, down)
-				require.Len(f, up, 1)
-				assert.Equal(f, "127.0.0.1:7003", up[0].Address)
-				assert.Equal(f, 2, up[0].Node)
-				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
-			})
-		})
-	}
-}
-
 // A node that refuses to write still executes the releases, which find nothing there. It is down until it takes the key
 // of a lock again.
-func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
-	for _, refusal := range []string{
-		"OOM command not allowed when used memory > 'maxmemory'.",
-		"READONLY You can't write against a read only replica.",
-		"NOREPLICAS Not enough good replicas to write.",
+func TestNodeDownAndUpAreToldOnce(t *testing.T) {
+	const lost, given, oom, noperm = "connection", "no reply for 5s", "OOM command not allowed when used memory > 'maxmemory'.",
+		"NOPERM User locker has no permissions to run the 'set' command"
+	for _, cause := range []string{
+		lost,  // or refused: it was killed
+		given, // up, because it is frozen
+		oom, noperm, "READONLY You can't write against a read only replica.", "NOREPLICAS Not enough good replicas to write.",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
 		"LOADING Redis is loading the dataset in memory",
-		"NOPERM User locker has no permissions to run the 'set' command",
 	} {
-		code, _, _ := strings.Cut(refusal, " ")
-		t.Run(code, func(t *testing.T) {
+		t.Run(cause, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
-				held := locked(f, f.NewMutex("held", redsync.WithExpiry(time.Hour)))
+				held := locked(f, f.NewMutex("held", withExpiry(hour)))
 				synctest.Wait()
 				f.uses()
-				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
+				switch cause {
+				case lost:
+					f.kill(2)
+				case given:
+					f.freeze(2)
+				default:
+					f.nodes[2].On("set", 1<<20, embedded.Fault{Err: cause})
+				}
 				sent := f.traffic()
-				time.Sleep(2 * time.Second)
+				sleep(2 * sec)
 				f.hasSent(sent, "nothing is sent to find out")
+				f.uses()
+				if cause == given {
+					sleep(5 * sec)
+				}
 				for range 20 {
 					f.uses()
-					if code == "OOM" || code == "NOPERM" { // the node still prolongs keys
+					if cause == oom || cause == noperm { // the node still prolongs keys
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
-					time.Sleep(100 * ms)
+					sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
+				require.ErrorContains(f, down[0].Err, cause)
+				require.False(f, errors.As(down[0].Err, new(*redsync.RedisError)), "the event names the node")
+				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(f, up)
+				f.thaw(2)
 				f.nodes[2].Heal()
-				time.Sleep(time.Second)
-				f.uses()
-				f.uses()
+				if cause == lost {
+					f.restart(2)
+				}
+				sleep(sec)
+				for range 20 {
+					f.uses()
+					sleep(100 * ms)
+				}
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
+				assert.GreaterOrEqual(f, up[0].Down, 2*sec)
+				assert.Equal(f, observe.NodeUp{Node: 2, Address: "127.0.0.1:7003", Down: up[0].Down}, up[0])
 			})
 		})
 	}
@@ -148,9 +115,9 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		for range 100 { // ten seconds
 			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 			f.uses()
-			time.Sleep(50 * ms)
+			sleep(50 * ms)
 			f.uses()
-			time.Sleep(50 * ms)
+			sleep(50 * ms)
 		}
 		down, up := toldOfNodes(r)
 		assert.InDelta(f, 10, len(down), 1)
@@ -162,10 +129,10 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		assert.InDelta(f, 100, all, 10)
 
 		// Observers are told of the last change, even if late.
-		f.nodes[2].Kill()
+		f.kill(2)
 		for range 15 {
 			f.uses()
-			time.Sleep(100 * ms)
+			sleep(100 * ms)
 		}
 		down, _ = toldOfNodes(r)
 		require.Len(f, down, 1)
@@ -180,23 +147,20 @@ func TestNamesOfNodes(t *testing.T) {
 		r, log := &redsynctest.Recorder{}, newLogbook()
 		var pools []pool.Pool
 		for i, c := range clientsOf(f.nodes) {
-			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprintf("zone %d", i))), ""})
+			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprint("zone ", i))), ""})
 		}
-		rs := redsync.New(pools...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(log)))
+		rs := redsync.New(pools...).With(withObserver(r), redsync.WithLogger(slog.New(log)))
 		f.as(rs).meet()
-		for _, n := range f.nodes[:3] {
-			n.Kill()
-		}
+		f.kill(0, 1, 2)
 		err := rs.NewMutex("lock").TryLock()
 		var node *redsync.RedisError
 		require.ErrorAs(f, err, &node)
 		assert.Equal(f, "zone 0", node.Address)
 		require.ErrorContains(f, err, "node #2 (zone 2): ")
-		synctest.Wait()
 		down, _ := toldOfNodes(r)
 		require.Len(f, down, 3)
 		for _, d := range down {
-			assert.Equal(f, fmt.Sprintf("zone %d", d.Node), d.Address)
+			assert.Equal(f, fmt.Sprint("zone ", d.Node), d.Address)
 		}
 		assert.Contains(f, log.text.String(), `address="zone 1"`)
 		pools[1].(*renamed).name = "elsewhere"
@@ -218,19 +182,19 @@ func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 	play(t, func(f field) {
 		a, b, clients := &redsynctest.Recorder{}, &redsynctest.Recorder{}, clientsOf(f.nodes)
-		first, second := on(clients).With(redsync.WithObserver(a)), on(clients).With(redsync.WithObserver(b))
-		f.closes(second)
-		user{f.T, first}.uses()
-		f.nodes[4].Kill()
-		time.Sleep(ms)
-		user{f.T, first}.uses()
-		shut(f, first)
+		first, second := f.as(on(clients).With(withObserver(a))), f.as(on(clients).With(withObserver(b)))
+		f.closes(second.Redsync)
+		first.uses()
+		f.kill(4)
+		sleep(ms)
+		first.uses()
+		shut(f, first.Redsync)
 		down, _ := toldOfNodes(a)
 		require.Len(f, down, 1)
-		f.nodes[4].Restart(false)
+		f.restart(4)
 		for range 3 {
-			time.Sleep(time.Second)
-			user{f.T, second}.uses()
+			sleep(sec)
+			second.uses()
 		}
 		_, up := toldOfNodes(a)
 		assert.Empty(f, up)

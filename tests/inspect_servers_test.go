@@ -18,7 +18,6 @@ import (
 
 // inspects returns what m.Inspect says, and checks which nodes are silent.
 func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, error) {
-	t.Helper()
 	s, err := m.Inspect(t.Context())
 	require.Len(t, s.Nodes, 5)
 	for i, n := range s.Nodes {
@@ -34,7 +33,6 @@ func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, er
 
 // inspectACL returns the rules that the page of permissions asks for in its row of Inspect: for the lock alone, and for all.
 func inspectACL(t *testing.T) (alone, all []string) {
-	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| \\[`Inspect`\\].*\\| `([^`]+)`; .* also `([^`]+)` \\|").FindStringSubmatch(read(t, "../docs/permissions.md"))
 	require.NotNil(t, row)
 	alone = append(strings.Fields(strings.ReplaceAll(row[1], "app:", "lock")), "+info", "+script|load") // they have rows of their own
@@ -47,9 +45,9 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	t.Parallel()
 	alone, all := inspectACL(t)
 	servers := realredis.Start(t, 5)
-	holding := closed(t, realProcess(servers))
-	holder := locked(t, holding.NewMutex("lock", withFencing, redsync.WithOwner("worker-7@host"), withWatchdog))
-	locked(t, holding.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
+	holding, permit := closed(t, realProcess(servers)), withPermits(2)
+	holder := locked(t, holding.NewMutex("lock", withFencing, withOwner("worker-7@host"), withWatchdog))
+	locked(t, holding.NewMutex("lock", permit, withWatchdog))
 	ctx, cancel := context.WithCancel(t.Context())
 	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", forever), make(chan error, 1)
 	go func() { waited <- waiter.LockContext(ctx) }()
@@ -70,6 +68,15 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		}
 		return objects
 	}
+	tells := func(s redsync.Status, err error, register uint64, denied bool) {
+		require.NoError(t, err)
+		require.Len(t, s.Holders, 1)
+		assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
+		assert.Equal(t, register, s.Register)
+		for _, n := range s.Nodes {
+			assert.Equal(t, denied, n.Denied)
+		}
+	}
 
 	rs := as(all)
 	var s redsync.Status
@@ -78,14 +85,8 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		s, err = inspects(t, rs.NewMutex("lock"))
 		return err != nil || len(s.Waiters) == 1
 	}, soon, 10*ms)
-	require.NoError(t, err)
-	require.Len(t, s.Holders, 1)
-	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
-	assert.Equal(t, holder.Fence(), s.Register)
-	for _, n := range s.Nodes {
-		assert.False(t, n.Denied)
-	}
-	s, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)))
+	tells(s, err, holder.Fence(), false)
+	s, err = inspects(t, rs.NewMutex("lock", permit))
 	require.NoError(t, err)
 	assert.Len(t, s.Holders, 1)
 	_, err = inspects(t, rs.NewMultiMutex([]string{"lock", "lock2"}))
@@ -94,17 +95,11 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 
 	rs = as(alone)
 	s, err = inspects(t, rs.NewMutex("lock"))
-	require.NoError(t, err)
-	require.Len(t, s.Holders, 1)
-	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
-	assert.Zero(t, s.Register)
+	tells(s, err, 0, true)
 	assert.Empty(t, s.Waiters)
-	for _, n := range s.Nodes {
-		assert.True(t, n.Denied)
-	}
 	assert.Contains(t, inLog(), "{lock}:queue")
-	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), allNodes...)
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
+	_, err = inspects(t, rs.NewMutex("lock", permit), allNodes...)
+	errorIs(t, err, redsync.ErrNoQuorum)
 
 	for _, rule := range alone {
 		if slices.Contains([]string{"+eval", "+info", "+script|load"}, rule) {

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,32 +16,32 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests locks on two joint sets of nodes, and shows what happens if nodes are replaced without joint sets.
 
-// A change is a test in a bubble in which some nodes replace others. Each node has a first address (see at), and any number
-// of other addresses (see elsewhere). Only the server's answers show that these addresses lead to the same node.
+// A change is a field in which some nodes replace others, and that has no Redsync of its own. Each node has a first
+// address (see at), and any number of other addresses (see elsewhere). Only the server's answers show that these
+// addresses lead to the same node.
 type change struct {
-	*testing.T
-	nodes   embedded.Nodes
+	field
 	clients []*redis.Client
 }
 
 // changing runs f on n nodes. Afterwards no keys may be left except the registers of fencing tokens.
 func changing(t *testing.T, n int, f func(c change)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
-		f(change{t, nodes, clientsOf(nodes)})
-		time.Sleep(20 * time.Second) // by now each key of a lock has been released or has expired
+		f(change{field{user{T: t}, nodes}, clientsOf(nodes)})
+		sleep(20 * sec) // by now each key of a lock has been released or has expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
 				assert.Contains(t, key, ":fence", "node %d", i)
 			}
 		}
 		nodes.Close()
-		time.Sleep(time.Minute) // goroutines that end by themselves have ended
+		sleep(minute) // goroutines that end by themselves have ended
 	})
 }
 
@@ -53,74 +54,74 @@ func (c change) at(nodes ...int) (pools []pool.Pool) {
 }
 
 // elsewhere returns a pool of each of these nodes, at an address that no other pool has.
-func (c change) elsewhere(nodes ...int) (pools []pool.Pool) {
+func (c change) elsewhere(nodes ...int) []pool.Pool { return c.with(nil, nodes...) }
+
+// with is elsewhere with options.
+func (c change) with(options []pool.Option, nodes ...int) (pools []pool.Pool) {
 	for _, i := range nodes {
-		pools = append(pools, pool.New(c.nodes[i].Client()))
+		pools = append(pools, pool.New(c.nodes[i].Client(), options...))
 	}
 	return pools
 }
 
-// as returns rs. The end of the test closes it.
-func (c change) as(rs *redsync.Redsync) *redsync.Redsync {
-	user{c.T, rs}.closes(rs)
+func (c change) alone(pools []pool.Pool) *redsync.Redsync {
+	rs := redsync.New(pools...)
+	c.closes(rs)
 	return rs
 }
 
-func (c change) alone(pools []pool.Pool) *redsync.Redsync { return c.as(redsync.New(pools...)) }
-
 func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
-	return c.as(redsync.NewJoint(before, after))
-}
-
-func (c change) unlock(m *redsync.Mutex) {
-	c.Helper()
-	c.confirms(m.Unlock())
+	rs := redsync.NewJoint(before, after)
+	c.closes(rs)
+	return rs
 }
 
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
-	c.Helper()
 	isTaken(c, rs.NewMutex(name).TryLock())
-	time.Sleep(time.Second) // the release of the failed attempt has arrived
+	sleep(sec) // the release of the failed attempt has arrived
+}
+
+// digits returns the digits of a text.
+func digits(text string) (all []int) {
+	for _, digit := range text {
+		all = append(all, int(digit-'0'))
+	}
+	return all
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
-	five, changed, three, others := []int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 2}, []int{3, 4, 5}
 	for name, c := range map[string]struct {
-		before, after, frozen []int
+		before, after, frozen string // a digit for each node
 		locks                 bool
 	}{
-		"a quorum of both":                            {five, changed, []int{0, 4, 5}, true},
-		"no quorum of the nodes before":               {five, changed, []int{2, 3, 4}, false},
-		"no quorum of the nodes after":                {five, changed, []int{2, 3, 5}, false},
-		"three of six are up, but only two of before": {five, changed, []int{0, 1, 4}, false},
-		"nothing shared":                              {three, others, []int{2, 3}, true},
-		"nothing shared, all of one set":              {three, others, []int{4, 5}, false},
-		"from one, which is down, to more":            {three[:1], three, []int{0}, false},
-		"from three to five":                          {three, five, []int{1}, true},
-		"from three to five, two down":                {three, five, []int{1, 2}, false},
-		"the same set":                                {three, []int{2, 0, 1}, []int{1}, true},
+		"a quorum of both":                            {"01234", "01235", "045", true},
+		"no quorum of the nodes before":               {"01234", "01235", "234", false},
+		"no quorum of the nodes after":                {"01234", "01235", "235", false},
+		"three of six are up, but only two of before": {"01234", "01235", "014", false},
+		"nothing shared":                              {"012", "345", "23", true},
+		"nothing shared, all of one set":              {"012", "345", "45", false},
+		"from one, which is down, to more":            {"0", "012", "0", false},
+		"from three to five":                          {"012", "01234", "1", true},
+		"from three to five, two down":                {"012", "01234", "12", false},
+		"the same set":                                {"012", "201", "1", true},
 	} {
 		for kind, after := range addresses {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(c.before...), after(s, c.after...))
+					rs := s.joint(s.at(digits(c.before)...), after(s, digits(c.after)...))
 					obtained(s, rs.NewMutex("meet"))
-					for _, i := range c.frozen {
-						s.nodes[i].Freeze()
-					}
-					m := rs.NewMutex("lock", withWatchdog, redsync.WithTries(1))
+					s.freeze(digits(c.frozen)...)
+					m := rs.NewMutex("lock", withWatchdog, withTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
-						time.Sleep(20 * time.Second)
-						require.NoError(s, m.Err(), "the watchdog extends")
+						sleep(20 * sec)
+						alive(s, m) // the watchdog extends
 						s.unlock(m)
 					} else {
-						require.ErrorIs(s, err, redsync.ErrNoQuorum)
+						errorIs(s, err, redsync.ErrNoQuorum)
 					}
-					for _, i := range c.frozen {
-						s.nodes[i].Thaw()
-					}
+					s.thaw(digits(c.frozen)...)
 				})
 			})
 		}
@@ -130,27 +131,22 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 // addresses are how a server of both sets is in the set after.
 var addresses = map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere}
 
-// Joint processes and processes with one of the sets exclude each other.
+// Joint processes and processes with one of the sets exclude each other: one node is replaced, or all, or there are fewer.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
-	for name, after := range map[string][]int{
-		"one node replaced": {0, 1, 2, 3, 5},
-		"all replaced":      {5, 6, 7, 8, 9},
-		"shrunk":            {1, 3, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 10, func(s change) {
-				was := []int{0, 1, 2, 3, 4}
-				former, joint, latter := s.alone(s.elsewhere(was...)), s.joint(s.at(was...), s.at(after...)), s.alone(s.elsewhere(after...))
-				for _, holder := range []*redsync.Redsync{former, joint, latter} {
-					m := locked(s, holder.NewMutex("lock"))
-					for _, other := range []*redsync.Redsync{former, joint, latter} {
-						if holder == joint || other == joint {
-							s.taken(other, "lock", name)
-						}
+	for _, latter := range []string{"01235", "56789", "134"} {
+		changing(t, 10, func(s change) {
+			after := digits(latter)
+			joint := s.joint(s.at(allNodes...), s.at(after...))
+			all := []*redsync.Redsync{s.alone(s.elsewhere(allNodes...)), joint, s.alone(s.elsewhere(after...))}
+			for _, holder := range all {
+				m := locked(s, holder.NewMutex("lock"))
+				for _, other := range all {
+					if holder == joint || other == joint {
+						s.taken(other, "lock", "")
 					}
-					s.unlock(m)
 				}
-			})
+				s.unlock(m)
+			}
 		})
 	}
 }
@@ -170,12 +166,11 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 					}
 					for range 3 {
 						before := sent()
-						m := rs.NewMutex("lock")
-						require.NoError(s, m.TryLock(), "also the first attempt of all")
+						m := obtained(s, rs.NewMutex("lock")) // also the first attempt of all
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
 							s.confirms(operation())
 						}
-						time.Sleep(time.Second)
+						sleep(sec)
 						for i, n := range sent() {
 							assert.Equal(s, 6, n-before[i], "node %d", i)
 						}
@@ -190,30 +185,24 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 // once and each makes a Redsync of its own.
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
-		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
+		after := clientsOf(s.nodes)
+		obtains := func(name string) *redsync.Mutex {
+			return obtained(s, s.joint(poolsOf(s.clients), poolsOf(after)).NewMutex(name))
+		}
 		var all sync.WaitGroup
 		for i := range 20 {
-			all.Go(func() {
-				m := s.joint(poolsOf(before), poolsOf(after)).NewMutex(fmt.Sprint("lock", i))
-				assert.NoError(s, m.TryLock())
-				s.unlock(m)
-			})
+			all.Go(func() { s.unlock(obtains(fmt.Sprint("lock", i))) })
 		}
 		all.Wait()
-		s.nodes[1].Freeze()
-		s.nodes[3].Freeze()
-		m := s.joint(poolsOf(before), poolsOf(after)).NewMutex("lock")
-		require.NoError(s, m.TryLock(), "a minority is frozen")
-		value := m.Value()
+		s.freeze(1, 3) // a minority
+		value := obtains("lock").Value()
 		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
-		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
-		require.True(s, ok, "a process that has just started releases it: %v", err)
-		time.Sleep(time.Second)
+		s.unlock(other.NewMutex("lock", withValue(value))) // a process that has just started releases it
+		sleep(sec)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		obtained(s, other.NewMutex("lock"))
-		s.nodes[1].Thaw()
-		s.nodes[3].Thaw()
+		s.thaw(1, 3)
 	})
 }
 
@@ -226,15 +215,14 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving.client())))
 		obtained(s, rs.NewMutex("meet"))
 		moving.to.Store(s.nodes[3])
-		s.nodes[2].Kill()
-		s.nodes[2].Restart(false)
+		s.reboot(false, 2)
 		for range 2 { // each finds the lost connection to one address
 			locked(s, rs.NewMutex("meet too"))
-			time.Sleep(10 * time.Second)
+			sleep(10 * sec)
 		}
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(time.Second)
-		assert.Equal(s, 4, s.nodes.Keys("lock"), "each server is a node of its own")
+		sleep(sec)
+		s.keysOn(4) // each server is a node of its own
 		s.unlock(m)
 	})
 }
@@ -249,14 +237,14 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 		}
 		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
 		m := obtained(s, rs.NewMutex("lock"))
-		time.Sleep(time.Second)
+		sleep(sec)
+		s.keysOn(3)
 		for _, n := range s.nodes {
-			assert.True(s, n.DB(0).Exists("lock"))
 			assert.True(s, n.DB(other).Exists("lock"))
 		}
 		s.taken(latter, "lock", "a process of after")
 		s.unlock(m)
-		time.Sleep(time.Second)
+		sleep(sec)
 		for _, n := range s.nodes {
 			assert.False(s, n.DB(other).Exists("lock"))
 		}
@@ -270,22 +258,17 @@ func TestJointWaitersAreWoken(t *testing.T) {
 		for name, mode := range modes {
 			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
 				changing(t, 10, func(s change) {
-					was, is := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
-					all := []*redsync.Redsync{
-						s.alone(s.elsewhere(was...)), s.joint(s.elsewhere(was...), s.elsewhere(is...)),
-						s.joint(s.elsewhere(was...), s.elsewhere(is...)), s.alone(s.elsewhere(is...)),
-					}
+					was := func() []pool.Pool { return s.elsewhere(allNodes...) }
+					is := func() []pool.Pool { return s.elsewhere(3, 4, 5, 6, 7) }
+					all := []*redsync.Redsync{s.alone(was()), s.joint(was(), is()), s.joint(was(), is()), s.alone(is())}
 					for i, rs := range all {
 						locked(s, rs.NewMutex(fmt.Sprint("meet", i)))
 					}
 					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
-					w := user{s.T, nil}.calls(all[pair[1]], patient(mode...)...)
-					time.Sleep(3 * time.Second)
-					start := time.Now()
+					w := s.calls(all[pair[1]], patient(mode...)...)
+					sleep(3 * sec)
 					s.unlock(m)
-					<-w.done
-					require.NoError(s, w.err)
-					assert.Less(s, time.Since(start), 10*ms, "the retry delay is an hour")
+					s.within(w, 10*ms) // the retry delay is an hour
 					s.unlock(w.Mutex)
 				})
 			})
@@ -297,12 +280,15 @@ func TestJointWaitersAreWoken(t *testing.T) {
 // by the same rule.
 func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 	changing(t, 4, func(s change) {
-		joint := s.joint(s.at(0), s.at(1, 2, 3))
-		assert.True(s, peek.SameProcess(joint, s.joint(s.at(0), s.at(1, 2, 3))))
-		for _, other := range []*redsync.Redsync{
-			s.alone(s.at(0, 1, 2, 3)), s.joint(s.at(0, 1), s.at(2, 3)), s.joint(s.at(0), s.at(0, 1, 2, 3)), s.joint(s.at(1, 2, 3), s.at(0)),
+		joint := func(before, after string) *redsync.Redsync {
+			return s.joint(s.at(digits(before)...), s.at(digits(after)...))
+		}
+		one := joint("0", "123")
+		for other, same := range map[*redsync.Redsync]bool{
+			joint("0", "123"): true, s.alone(s.at(0, 1, 2, 3)): false, joint("01", "23"): false, joint("0", "0123"): false,
+			joint("123", "0"): false,
 		} {
-			assert.False(s, peek.SameProcess(joint, other))
+			assert.Equal(s, same, peek.SameProcess(one, other))
 		}
 	})
 }
@@ -318,7 +304,7 @@ func TestJointRestartGuard(t *testing.T) {
 		for _, twoAddresses := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, two addresses %v", name, twoAddresses), func(t *testing.T) {
 				changing(t, 3, func(s change) {
-					time.Sleep(time.Minute) // the nodes have run for a while
+					sleep(minute) // the nodes have run for a while
 					var before, after []pool.Pool
 					for i, c := range s.clients {
 						other := c
@@ -328,19 +314,13 @@ func TestJointRestartGuard(t *testing.T) {
 						before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(other, guardOf[1]...))
 					}
 					rs := s.joint(before, after)
-					m := rs.NewMutex("lock")
-					s.nodes[2].Freeze()
-					locked(s, m)
-					s.nodes[0].Kill()
-					s.nodes[0].Restart(true)
-					s.nodes[2].Thaw()
-					s.nodes[2].Del("lock") // the key that it set late
-					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
+					s.heldByOne(rs.NewMutex("lock"), 0, 2)
+					for range 3 { // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
-						time.Sleep(100 * ms)
+						sleep(100 * ms)
 					}
 					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
-					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")
+					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(minute)).TryLock(), "which pool #")
 				})
 			})
 		}
@@ -349,66 +329,197 @@ func TestJointRestartGuard(t *testing.T) {
 
 func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 	changing(t, 6, func(s change) {
-		good := s.at(0, 1, 2)
-		var many []pool.Pool
-		for range 33 {
-			many = append(many, pool.New(s.nodes[0].Client()))
-		}
-		more := many
-		for range 32 {
-			more = append(more[:len(more):len(more)], pool.New(s.nodes[0].Client()))
-		}
+		good, many := s.at(0, 1, 2), s.elsewhere(make([]int, 65)...) // addresses of node 0
 		for want, sets := range map[string][2][]pool.Pool{
 			"before: no pools":                      {nil, good},
 			"after: no pools":                       {good, nil},
 			"before: pool #1: it is nil":            {{good[0], nil}, good},
 			"after: pool #0: ":                      {good, {pool.New(nil)}},
-			"before: 65 pools are too many":         {more, good},
-			"have 65 nodes together: at most 64":    {many, more[32:]},
+			"before: 65 pools are too many":         {many, good},
+			"have 65 nodes together: at most 64":    {many[:33], many[33:]},
 			"before: nodes #0 and #2":               {s.at(0, 1, 0), good},
 			"after: nodes #1 and #2 are one server": {good, s.at(3, 4, 4)},
 		} {
 			rs := redsync.NewJoint(sets[0], sets[1])
-			refuses(t, rs.NewMutex("lock"), want)
-			assert.NoError(s, rs.Close(s.Context()))
+			refuses(s.T, rs.NewMutex("lock"), want)
+			shut(s, rs)
 		}
-		require.ErrorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
-		// Only the answers show that two nodes of after are one.
-		rs := s.joint(good, append(s.at(4), s.elsewhere(4)...))
-		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
-		// A server may have two addresses, but not three.
-		rs = s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...))
-		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+		errorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
+		for _, rs := range []*redsync.Redsync{
+			s.joint(good, append(s.at(4), s.elsewhere(4)...)),                                  // only the answers show that two nodes of after are one
+			s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...)), // two addresses are allowed, three are not
+		} {
+			errorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+		}
 	})
 }
 
 func TestOpenJoint(t *testing.T) {
-	_, err := redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1"}, []string{"nonsense"})
-	require.ErrorContains(t, err, `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
-	_, err = redsync.OpenJoint(t.Context(), nil, []string{"127.0.0.1:1"})
-	require.ErrorIs(t, err, redsync.ErrNoPools)
-	require.ErrorContains(t, err, "OpenJoint: before: ")
-	_, err = redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3"}, redsync.WithExpiry(-1))
-	require.ErrorContains(t, err, "redsync: OpenJoint: WithExpiry(-1ns)")
-	ctx := limited(t, time.Second)
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"})
-	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
-	for i := 1; i <= 4; i++ {
-		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i-1, i))
+	ctx := limited(t, sec)
+	opens := func(before, after string, options ...redsync.Option) error { // ports
+		_, err := redsync.OpenJoint(ctx, strings.Fields(before), strings.Fields(after), options...)
+		return err
 	}
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/0"})
-	require.NotContains(t, err.Error(), "node #1", "one database of one server")
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/5"})
-	require.ErrorContains(t, err, "node #1", "two databases")
+	const one, two, three = "127.0.0.1:1 ", "127.0.0.1:2 ", "127.0.0.1:3 "
+	require.ErrorContains(t, opens(one, "nonsense"), `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
+	err := opens("", one)
+	errorIs(t, err, redsync.ErrNoPools)
+	require.ErrorContains(t, err, "OpenJoint: before: ")
+	require.ErrorContains(t, opens(one+two, two+three, withExpiry(-1)), "redsync: OpenJoint: WithExpiry(-1ns)")
+	err = opens(one+two, two+three+"127.0.0.1:4")
+	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
+	for i := range 4 {
+		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i, i+1))
+	}
+	require.NotContains(t, opens(one, "redis://127.0.0.1:1/0").Error(), "node #1", "one database of one server")
+	require.ErrorContains(t, opens(one, "redis://127.0.0.1:1/5"), "node #1", "two databases")
 }
 
 // A pool that can never send stands for no other node, also if it has the client of one.
 func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		pools := poolsOf(clients)
-		never := pool.New(clients[0], pool.WithOutstanding(0))
-		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
-		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
+	changing(t, 3, func(s change) {
+		never := pool.New(s.clients[0], pool.WithOutstanding(0))
+		rs := redsync.NewJoint(s.at(0, 1, 2), append(s.at(1, 2), never))
+		require.ErrorContains(s, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
+	})
+}
+
+// What follows shows joint sets whose servers have an address in each set, while servers restart, addresses move, and
+// calls have little time. It also shows what the runbook warns of.
+
+// heldByOne makes m hold its lock, with a key on only one of the three nodes. Node late was frozen during Lock, and
+// node emptied has restarted without its keys.
+func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
+	c.freeze(late)
+	locked(c, m)
+	c.reboot(true, emptied)
+	c.thaw(late)
+	sleep(ms)
+	c.lose(late)
+}
+
+// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in
+// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after: servers 1 and 3 are a
+// quorum of before, and in after only server 1 answers.
+func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
+	for _, denied := range []bool{false, true} {
+		changing(t, 5, func(s change) {
+			var moving movable
+			moving.to.Store(s.nodes[0])
+			rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
+			s.unlock(obtained(s, rs.NewMutex("meet")))
+			if denied {
+				s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
+			}
+			s.kill(0)
+			moving.to.Store(s.nodes[3])
+			sleep(minute)
+			s.freeze(2)
+			for range 3 {
+				errorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+				sleep(sec)
+			}
+			s.thaw(2)
+		})
+	}
+}
+
+// A call may have to learn which servers the nodes are. It waits for that at most for its own node deadline, however
+// long another call waits.
+func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
+	changing(t, 6, func(s change) {
+		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
+		s.freeze(5)
+		var patient sync.WaitGroup
+		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", withExpiry(10*hour)))) })
+		sleep(ms)
+		start := time.Now()
+		m := obtained(s, rs.NewMutex("lock", withExpiry(2*sec)))
+		took(s, start, 100*ms)
+		s.unlock(m)
+		patient.Wait()
+		took(s, start, 400*ms-ms)
+		s.thaw(5)
+	})
+}
+
+// A first call whose context is too short to get an answer from any node does not keep later calls from learning which
+// servers the nodes are.
+func TestJointFirstCallWithAShortContext(t *testing.T) {
+	changing(t, 5, func(s change) {
+		slow := func(bool) time.Duration { return 5 * ms }
+		on := func() (pools []pool.Pool) {
+			for _, n := range s.nodes {
+				pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
+			}
+			return pools
+		}
+		rs := s.joint(on(), on())
+		require.Error(s, rs.NewMutex("first").TryLockContext(limited(s, ms)))
+		s.unlock(obtained(s, rs.NewMutex("second"))) // nobody has the lock
+	})
+}
+
+// A server that did not count at either address, because it had restarted, is reported up at both, although it is asked
+// at only one of them.
+func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
+	changing(t, 3, func(s change) {
+		sleep(minute)
+		r := &redsynctest.Recorder{}
+		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(withObserver(r), hearsAll)
+		obtained(s, rs.NewMutex("meet"))
+		s.reboot(true, 0)
+		for i := range 20 {
+			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
+			sleep(sec)
+		}
+		down, up := toldOfNodes(r)
+		nodes := map[int]int{}
+		for _, e := range down {
+			nodes[e.Node]++
+		}
+		assert.Contains(s, nodes, 0)
+		for _, e := range up {
+			nodes[e.Node]--
+		}
+		for node, more := range nodes {
+			assert.Zero(s, more, "node %d was down as often as up", node)
+		}
+	})
+}
+
+// While processes with New(after...) run, a new node restarts. A joint process that has pool.WithNoLocksBefore from its
+// deployment does not count it. One that declares a later time does, wrongly: then two processes hold the lock.
+func TestJointNewNodesThatRestart(t *testing.T) {
+	for _, name := range []string{"without", "with", "wrong"} {
+		changing(t, 6, func(s change) {
+			sleep(minute)
+			more := map[string][]pool.Option{
+				"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * sec))},
+			}[name]
+			s.heldByOne(s.alone(s.with(guards[true], 3, 4, 5)).NewMutex("lock"), 3, 5)
+			err := s.joint(s.with(guards[true], 0, 1, 2), s.with(append(more, guards[true]...), 3, 4, 5)).NewMutex("lock").TryLock()
+			require.Equal(s, name == "wrong", err == nil, "%s: %v", name, err)
+		})
+	}
+}
+
+// The sets are 0, 1, 2 and 0, 1, 3, and the address of node 3 leads a joint process to server 2. Without node 0 the
+// joint process cannot lock: otherwise it would hold the lock on 1 and 2, and a process of the later set could lock
+// on 0 and 3.
+func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
+	changing(t, 4, func(s change) {
+		wrong := pool.New(s.nodes[2].Client(func(o *redis.Options) { o.Addr = "node-3:6379" }))
+		rs, later := s.joint(s.at(0, 1, 2), append(s.at(0, 1), wrong)), s.alone(s.elsewhere(0, 1, 3))
+		m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
+		s.taken(later, "lock", "a process of the later set")
+		s.unlock(m)
+		sleep(sec)
+		s.freeze(0)
+		errorIs(s, m.TryLock(), redsync.ErrNoQuorum)
+		s.thaw(0)
+		sleep(sec)
+		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
+		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
 	})
 }

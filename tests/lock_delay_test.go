@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file shows how WithLockDelay keeps others out.
@@ -16,20 +14,20 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		onKit(t, func(k kit) {
 			gone := k.nodes.Process()
-			m := gone.NewMutex("lock", redsync.WithLockDelay(5*time.Second-time.Microsecond), withSetNXOnExtend)
+			m := gone.NewMutex("lock", withLockDelay(5*sec-time.Microsecond), withSetNXOnExtend)
 			start := time.Now()
 			locked(k, m)
 			if extended {
-				time.Sleep(6 * time.Second)
+				time.Sleep(6 * sec)
 				start = time.Now()
-				k.confirms(m.Extend())
+				k.extends(m)
 			}
-			assert.Equal(k, validity, m.Until().Sub(start), "the holder's validity follows from the expiry, not from the lock delay")
+			assert.Equal(k, validity, m.Until().Sub(start)) // the holder's validity follows from the expiry, not from the lock delay
 			<-m.Lost()
 			took(k, start, validity)
-			locked(k, k.NewMutex("lock", forever, waiting(start.Add(12900*ms))))
-			assert.GreaterOrEqual(k, time.Since(start), 13*time.Second)
-			assert.LessOrEqual(k, time.Since(start), 13*time.Second+2*ms)
+			k.locks(forever, waiting(start.Add(12900*ms)))
+			assert.GreaterOrEqual(k, time.Since(start), 13*sec)
+			assert.LessOrEqual(k, time.Since(start), 13*sec+2*ms)
 			_ = gone.Close(k.Context())
 		})
 	}
@@ -37,13 +35,12 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 
 func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.NewMutex("lock", redsync.WithLockDelay(5*time.Second))
 		start := time.Now()
-		locked(k, m)
+		m := k.locks(withLockDelay(5 * sec))
 		<-m.Lost()
 		isTaken(k, m.TryLock())
 		other := k.nodes.Process().NewMutex("lock")
-		time.Sleep(time.Until(start.Add(13*time.Second - ms)))
+		time.Sleep(time.Until(start.Add(13*sec - ms)))
 		require.Equal(k, 5, k.keys("lock"))
 		isTaken(k, other.TryLock())
 		time.Sleep(ms)
@@ -51,25 +48,16 @@ func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
 	})
 }
 
-func TestWithoutLockDelayTheHolderLocksAgainAtOnce(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		<-m.Lost()
-		require.Equal(k, 5, k.keys("lock"), "the keys outlast Until by the drift")
-		obtained(k, m)
-	})
-}
-
 // A node that was down during Unlock keeps its key for the lock delay, too. So the release is repeated for that long.
 func TestLockDelayIsReleasedToTheEnd(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithLockDelay(time.Minute))
+		m := k.held(withLockDelay(minute))
 		k.down(0)
 		k.unlock(m)
-		time.Sleep(50 * time.Second)
+		time.Sleep(50 * sec)
 		k.up(0)
 		require.Equal(k, 1, k.keys("lock"))
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		k.nothingLeft()
 	})
 }

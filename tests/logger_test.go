@@ -29,6 +29,9 @@ func newLogbook() *logbook {
 	return l
 }
 
+// option is WithLogger.
+func (l *logbook) option() redsync.Option { return redsync.WithLogger(slog.New(l)) }
+
 func TestLoggerLevels(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(f field)
@@ -36,8 +39,8 @@ func TestLoggerLevels(t *testing.T) {
 	}{
 		"a node is down": {func(f field) {
 			f.kill(0)
-			m := locked(f, f.NewMutex("lock", withWatchdog))
-			time.Sleep(20 * time.Second)
+			m := f.locks(withWatchdog)
+			time.Sleep(20 * sec)
 			f.unlock(m)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
 		"a loss is found by Unlock": {func(f field) {
@@ -49,8 +52,7 @@ func TestLoggerLevels(t *testing.T) {
 			m := f.held()
 			f.lose(majority...)
 			failsWith(f, m.Valid, redsync.ErrLockLost)
-			_, err := m.Unlock()
-			require.Error(f, err)
+			erred(f, second(m.Unlock()))
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"an extension sets missing keys again": {func(f field) {
 			m := f.held(withSetNXOnExtend)
@@ -66,21 +68,21 @@ func TestLoggerLevels(t *testing.T) {
 				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
 			} {
 				f.thaw(majority...)
-				m := locked(f, f.NewMutex("lock"))
+				m := f.locks()
 				synctest.Wait()
 				f.freeze(majority...)
 				extended := make(chan error)
-				go func() { _, err := m.Extend(); extended <- err }()
+				go func() { extended <- second(m.Extend()) }()
 				synctest.Wait()
 				time.AfterFunc(100*ms, func() { f.thaw(majority...) })
 				end(m)
-				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
+				errorIs(f, <-extended, redsync.ErrNotHeld)
 			}
 		}, map[string]int{}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(withWatchdog)
 			f.lose(majority...)
-			time.Sleep(20 * time.Second)
+			time.Sleep(20 * sec)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"the user may lock only some names": {func(f field) {
 			for range 9 {
@@ -133,7 +135,7 @@ func TestLoggerLevels(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			book := newLogbook()
-			f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
+			f.Redsync = f.With(book.option())
 			c.happens(f)
 			assert.Equal(f, c.want, book.above(), "%s", &book.text)
 		})
@@ -143,25 +145,24 @@ func TestLoggerLevels(t *testing.T) {
 func TestLoggerMessagesAndAttributes(t *testing.T) {
 	onKit(t, func(k kit) {
 		book := newLogbook()
-		k.Redsync = k.With(redsync.WithLogger(slog.New(book)))
+		k.Redsync = k.With(book.option())
 		m := k.held()
-		k.confirms(m.Extend())
+		k.extends(m)
 		k.down(4)
 		k.unlock(m)
-		time.Sleep(11 * time.Second)
+		time.Sleep(11 * sec)
 		other := locked(k, k.NewMutex("other"))
 		k.unlock(other)
 		k.down(0, 1)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * sec)
 		m = k.NewMutex("lock")
-		require.Error(k, m.TryLock())
+		erred(k, m.TryLock())
 		k.up(0, 1, 4)
 		obtained(k, m)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		k.lose(allNodes...)
 		failsWith(k, m.Extend, redsync.ErrLockLost)
-		_, err := m.Unlock()
-		require.Error(k, err)
+		erred(k, second(m.Unlock()))
 		got := map[string]string{}
 		synctest.Wait()
 		for _, e := range book.entries {
@@ -192,28 +193,25 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	kitMet(t, func(k kit) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		k.Redsync = k.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
-		var values []string
-		m := k.held(withWatchdog)
-		values = append(values, m.Value())
-		require.Error(k, k.NewMutex("lock").Lock())
-		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
-		k.confirms(a.Extend())
+		k.Redsync = k.With(book.option(), withObserver(r), once)
+		m, own := k.held(withWatchdog), rand.Text()
+		values := []string{m.Value(), own}
+		erred(k, k.lockError())
+		a := k.NewMutex("lock", withValue(m.Value()))
+		k.extends(a)
 		k.down(0)
 		k.freeze(1)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		k.lose(2, 3, 4)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * sec)
 		_, _ = m.Unlock()
 		_, _ = a.Unlock()
-		own := rand.Text()
-		constant := redsync.WithGenValueFunc(func() (string, error) { return own, nil })
+		constant := withGenValueFunc(func() (string, error) { return own, nil })
 		locked(k, k.NewMutex("other", constant))
-		require.Error(k, k.NewMutex("other", constant).Lock())
-		values = append(values, own)
+		erred(k, k.NewMutex("other", constant).Lock())
 		_ = k.Close(k.Context())
 		synctest.Wait()
-		all := book.text.String() + fmt.Sprintf("%+v", r.All())
+		all := fmt.Sprintf("%s%+v", &book.text, r.All())
 		assert.Greater(k, len(all), 1000)
 		for _, value := range values {
 			assert.NotContains(k, all, value)
@@ -225,11 +223,11 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
+		rs := f.With(book.option(), withObserver(r))
 		f.freeze(majority...)
-		require.ErrorIs(f, rs.NewMutex("lock").LockContext(limited(f, time.Minute)), redsync.ErrNoQuorum)
+		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, minute)), redsync.ErrNoQuorum)
 		attempts, _ := of[observe.Attempt](r)
-		assert.GreaterOrEqual(f, len(attempts), 30, "an observer is told of each attempt")
+		assert.GreaterOrEqual(f, len(attempts), 30) // an observer is told of each attempt
 		got := book.linesOf("no quorum")
 		require.Len(f, got, 2)
 		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
@@ -244,8 +242,8 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 	playMet(t, func(f field) {
 		book := newLogbook()
-		log := redsync.WithLogger(slog.New(book))
-		rs := f.With(log, forever, redsync.WithExpiry(time.Minute))
+		log := book.option()
+		rs := f.With(log, forever, lasting)
 		var held []*redsync.Mutex
 		for i := range 4 {
 			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), withWatchdog)))
@@ -255,19 +253,19 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		for i := range 6 { // two for each name
 			waits = append(waits, f.begins(rs.With(log).NewMutex(fmt.Sprint("wanted", i/2))))
 		}
-		time.Sleep(35 * time.Second)
+		time.Sleep(35 * sec)
 		lines := book.linesOf("no quorum")
-		assert.Len(f, lines, 4, "at once, and every 10 s")
+		assert.Len(f, lines, 4) // at once, and every 10 s
 		assert.Regexp(f, `msg="redsync: no quorum" for=3\S+s names_waiting=3 locks_unextended=4 error=".*node #0 \(127.0.0.1:7001\): `, lines[3])
 		_, _ = held[0].Unlock()
 		for _, w := range waits[:3] {
 			w.cancel()
 		}
-		require.Error(f, rs.NewMutex("tried").TryLock())
-		time.Sleep(10 * time.Second)
+		erred(f, rs.NewMutex("tried").TryLock())
+		time.Sleep(10 * sec)
 		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
 		f.restart(majority...)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=4`, strings.Join(book.linesOf("a quorum answers again"), ""))
 	})
 }
@@ -276,18 +274,15 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 	playMet(t, func(f field) {
 		book := newLogbook()
-		log := redsync.WithLogger(slog.New(book))
+		log := book.option()
 		for i := range 30 {
 			locked(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log))
 		}
 		f.freeze(3, 4)
 		shut(f, f.Redsync)
-		want := make([]string, 2)
-		for i := range want {
-			want[i] = fmt.Sprintf(`time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d `+
-				`address=127.0.0.1:%d releases=30 keys_expire_within=7.7s error="no answer within 400ms"`, 3+i, 7004+i)
-		}
-		assert.Equal(f, want, book.linesOf())
+		const line = `time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d ` +
+			`address=127.0.0.1:%d releases=30 keys_expire_within=7.7s error="no answer within 400ms"`
+		assert.Equal(f, []string{fmt.Sprintf(line, 3, 7004), fmt.Sprintf(line, 4, 7005)}, book.linesOf())
 		f.thaw(3, 4)
 	})
 }
@@ -298,8 +293,8 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 		f.kill(majority...)
 		book := newLogbook()
 		for range 1000 {
-			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)))
-			require.ErrorIs(f, m.TryLock(), redsync.ErrNoQuorum)
+			m := f.NewMutex("lock", book.option())
+			errorIs(f, m.TryLock(), redsync.ErrNoQuorum)
 		}
 		assert.Equal(f, map[string]int{"WARN redsync: no quorum": 16, "WARN redsync: node is down": 3 * 16}, book.above())
 	})
@@ -355,7 +350,7 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		book := newLogbook()
-		tr.Redsync = tr.With(redsync.WithLogger(slog.New(book)))
+		tr.Redsync = tr.With(book.option())
 		kind := lockKinds[tr.kind]
 		for _, row := range modeRows {
 			switch {
@@ -364,34 +359,30 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			case row.use != nil:
 				m := kind.lock(tr.Redsync)
 				require.NoError(tr, m.Lock(), row.name)
-				row.use(tr.user, kind, m)
+				row.use(used{tr.user, kind, m})
 				_, _ = m.Unlock()
 			case row.option != nil && sides(tr.kind, row) == nil:
 				tr.try(row)
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
-		time.Sleep(time.Minute)
-		rival := kind.rival(tr.Redsync, forever, redsync.WithRetryDelay(10*ms))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, withMaxHold(10*minute)))
+		time.Sleep(minute)
+		rival := kind.rival(tr.Redsync, forever, withRetryDelay(10*ms))
 		for d := 0; d < 100; d += 9 {
-			for _, n := range tr.nodes {
-				n.On("set", 1<<20, embedded.Fault{Delay: 10 * ms})
-				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * ms})
-			}
-			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*ms)
-			require.Error(tr, rival.LockContext(ctx))
+			field{tr.user, tr.nodes}.slow(10 * ms)
+			ctx := limited(tr, time.Duration(d)*ms)
+			erred(tr, rival.LockContext(ctx))
 			_, _ = m.ExtendContext(ctx)
-			cancel()
 			for _, n := range tr.nodes {
 				n.Heal()
 			}
 		}
 		waits := make(chan error)
 		go func() { waits <- rival.Lock() }()
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		shut(tr, tr.Redsync)
-		require.ErrorIs(tr, <-waits, redsync.ErrClosed)
+		errorIs(tr, <-waits, redsync.ErrClosed)
 		failsWith(tr, m.Unlock, redsync.ErrClosed)
 		assert.Empty(tr, book.above(), "%s", &book.text)
 	})

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -17,11 +14,10 @@ func TestForgedQueueThatIsTooLongGoes(t *testing.T) {
 	testlength.FromGate(t) // the race detector takes long for so many bytes
 	play(t, func(f field) {
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
+			noError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
 		}
-		ctx := limited(f, 10*time.Second)
 		m := f.NewMutex("lock", withFair, forever)
-		require.NoError(f, m.LockContext(ctx))
+		noError(f, m.LockContext(limited(f, 10*sec)))
 		f.unlock(m)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,18 +62,18 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 	for name, fault := range map[string]func(f field){
 		"a majority frozen": func(f field) {
 			f.freeze(majority...)
-			time.AfterFunc(9*time.Second, func() { f.thaw(majority...) })
+			time.AfterFunc(9*sec, func() { f.thaw(majority...) })
 		},
 		"a majority dead": func(f field) {
 			f.kill(majority...)
-			time.AfterFunc(9*time.Second, func() { f.restart(majority...) })
+			time.AfterFunc(9*sec, func() { f.restart(majority...) })
 		},
 		"every connection black-holed": func(field) { hole.Store(true) },
 	} {
 		for _, watched := range []bool{false, true} {
 			playAs(t, name, func(f field) {
 				hole = &atomic.Bool{}
-				var options opts
+				options := opts{withMaxHold(hour)} // which is not reached
 				if watched {
 					options = append(options, withWatchdog)
 				}
@@ -82,26 +81,22 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				m := a.NewMutex("lock", options...)
 				start := time.Now()
 				locked(f, m)
-				lost, until := m.Lost(), m.Until()
-				require.Equal(f, validity, until.Sub(start))
-				time.Sleep(time.Second)
+				lost := m.Lost()
+				require.Equal(f, validity, m.Until().Sub(start))
+				time.Sleep(sec)
 				fault(f)
-				other := f.NewMutex("lock", forever, waiting(start.Add(7900*ms)))
-				var wg sync.WaitGroup
-				var acquired time.Duration
-				wg.Go(func() {
-					assert.NoError(f, other.Lock())
-					acquired = time.Since(start)
-				})
+				other := f.calls(f.Redsync, forever, waiting(start.Add(7900*ms)))
 				<-lost
-				took(f, start, validity, "Lost is closed exactly at Until")
+				took(f, start, validity) // Lost is closed exactly at Until
 				assert.Zero(f, m.Remaining())
 				errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 				require.NotErrorIs(f, m.Err(), redsync.ErrMaxHold)
-				wg.Wait()
-				assert.GreaterOrEqual(f, acquired, 8*time.Second, "another process acquires the lock no earlier than the drift after Until")
+				<-other.done
+				noError(f, other.err)
+				acquired := other.at.Sub(start)
+				assert.GreaterOrEqual(f, acquired, 8*sec) // another process acquires the lock no earlier than the drift after Until
 				if name == "every connection black-holed" {
-					assert.Less(f, acquired, 8*time.Second+2*ms)
+					assert.Less(f, acquired, 8*sec+2*ms)
 				}
 				_ = a.Close(f.Context())
 			})
@@ -110,46 +105,49 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 }
 
 func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
-	for _, healing := range []bool{false, true} {
+	for _, healing := range []opts{nil, {withSetNXOnExtend}} {
 		play(t, func(f field) {
-			options := opts{withWatchdog, redsync.WithExpiry(9 * time.Second)}
-			if healing {
-				options = append(options, withSetNXOnExtend)
-			}
-			m := f.held(options...)
-			start := m.Until().Add(92*ms - 9*time.Second)
+			m := f.held(append(healing, withWatchdog, nineSeconds)...)
+			start := m.Until().Add(92*ms - 9*sec)
 			lost, ctx := m.Lost(), m.Context(f.Context())
 			f.occupy("lock", 1, 2, 3)
 			<-lost
-			took(f, start, 3*time.Second, "the watchdog finds the loss at the next third of the expiry")
+			took(f, start, 3*sec) // the watchdog finds the loss at the next third of the expiry
 			errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
-			taken := isTaken(f, m.Err())
-			assert.Equal(f, []int{1, 2, 3}, taken.Nodes)
+			assert.Equal(f, []int{1, 2, 3}, isTaken(f, m.Err()).Nodes)
 			assert.Zero(f, m.Until())
 			errorIs(f, f.ended(ctx), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			before := f.traffic()
 			failsWith(f, m.Extend, redsync.ErrLockLost)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			f.hasSent(before)
 			failsWith(f, m.Unlock, redsync.ErrLockLost)
 		})
 	}
 }
 
+// The loss stays found, and no call asks again.
 func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 	for _, name := range []string{"Extend", "Valid"} {
-		onKit(t, func(k kit) {
-			m := k.held()
-			lost, ctx := m.Lost(), m.Context(k.Context())
-			k.lose(majority...)
-			require.True(k, open(lost))
-			_, err := operations(m)[name]()
-			require.ErrorIs(k, err, redsync.ErrLockLost)
-			assert.False(k, open(lost))
-			assert.False(k, open(m.Lost()))
-			isOver(k, m, redsync.ErrLockLost)
-			_, _ = m.Unlock()
-			require.ErrorIs(k, k.ended(ctx), redsync.ErrLockLost, "it keeps its cause")
+		play(t, func(f field) {
+			m := f.held()
+			lost, ctx := m.Lost(), m.Context(f.Context())
+			f.lose(majority...)
+			require.True(f, open(lost))
+			proves := func(call string) {
+				failsWith(f, operations(m)[call], redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
+			}
+			proves(name)
+			assert.False(f, open(lost))
+			assert.False(f, open(m.Lost()))
+			isOver(f, m, redsync.ErrLockLost)
+			assert.Zero(f, m.Until())
+			assert.Zero(f, m.Remaining())
+			f.silently("lost", func() { proves("Extend"); proves("Valid") })
+			proves("Unlock")
+			synctest.Wait()
+			f.keysOn(0)
+			errorIs(f, f.ended(ctx), redsync.ErrLockLost) // it keeps its cause
 		})
 	}
 }
@@ -170,12 +168,12 @@ func TestLostBelongsToOneHold(t *testing.T) {
 		second := m.Lost()
 		assert.NotEqual(k, first, second)
 		<-second
-		assert.True(k, open(first), "a clean Unlock does not close it")
+		assert.True(k, open(first)) // a clean Unlock does not close it
 		locked(k, m)
 		assert.True(k, open(m.Lost()))
 		alive(k, m)
 		k.unlock(m)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.True(k, open(first))
 	})
 }
@@ -197,8 +195,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 		"Unlock": {end: func(k kit, m *redsync.Mutex) { k.unlock(m) }},
 		"Unlock fails": {end: func(k kit, m *redsync.Mutex) {
 			k.freeze(majority...)
-			_, err := m.Unlock()
-			require.Error(k, err)
+			erred(k, second(m.Unlock()))
 			k.thaw(majority...)
 		}},
 		"Detach": {end: func(k kit, m *redsync.Mutex) {
@@ -206,7 +203,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 			time.Sleep(guard) // nobody adopts it
 		}},
 		"Close": {
-			func(k kit, _ *redsync.Mutex) { require.NoError(k, k.Close(k.Context())) },
+			func(k kit, _ *redsync.Mutex) { shut(k, k.Redsync) },
 			[]error{redsync.ErrLockLost, redsync.ErrClosed},
 		},
 		"Until": {func(_ kit, m *redsync.Mutex) {
@@ -229,10 +226,8 @@ func TestContextEndsWithTheHold(t *testing.T) {
 					return
 				}
 				assert.Equal(k, m.Err(), cause)
-				for _, is := range c.is {
-					require.ErrorIs(k, cause, is)
-				}
-				assert.Equal(k, cause, k.ended(m.Context(k.Context())), "and so does a later one at once")
+				errorIs(k, cause, c.is...)
+				assert.Equal(k, cause, k.ended(m.Context(k.Context()))) // and so does a later one at once
 			})
 		}
 	}
@@ -250,14 +245,14 @@ func TestContextEndsBeforeAReleaseIsSent(t *testing.T) {
 			var hook atomic.Pointer[func()]
 			rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 			m := locked(f, rs.NewMutex("lock"))
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			ctx, sent := m.Context(f.Context()), false
 			check := func() {
 				sent = true
 				assert.Error(f, ctx.Err())
 			}
 			hook.Store(&check)
-			require.NoError(f, end(rs, m))
+			noError(f, end(rs, m))
 			assert.True(f, sent)
 		})
 	}
@@ -265,9 +260,8 @@ func TestContextEndsBeforeAReleaseIsSent(t *testing.T) {
 
 // An endingCall is a call that may end the lock that its own context belongs to.
 type endingCall struct {
-	byHand bool // Do and Lead refuse it
-	frozen []int
-	thaws  time.Duration // for how long they are frozen: longer than a call goes on whose context has ended
+	byHand bool          // Do and Lead refuse it
+	thaws  time.Duration // for how long the nodes are frozen: longer than a call goes on whose context has ended
 	before func(k kit, m *redsync.Mutex)
 	call   func(k kit, m *redsync.Mutex, ctx context.Context) error
 }
@@ -275,18 +269,18 @@ type endingCall struct {
 const slowly = 700 * ms
 
 var endingCalls = map[string]endingCall{
-	"Unlock": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Unlock": {true, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		return second(m.UnlockContext(ctx))
 	}},
-	"Detach": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Detach": {true, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		go func() { _, _ = m.Extend() }() // its command may still set the key
 		synctest.Wait()
 		_, err := m.Detach(ctx)
 		return err
 	}},
-	"Close": {false, allNodes, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
+	"Close": {false, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
 	"ForceUnlock by the holder, while an Unlock comes": {
-		true, allNodes, slowly, nil,
+		true, slowly, nil,
 		func(k kit, m *redsync.Mutex, ctx context.Context) error {
 			k.thaw(allNodes...)
 			st, err := m.Inspect(k.Context())
@@ -299,12 +293,12 @@ var endingCalls = map[string]endingCall{
 		},
 	},
 	"Extend that finds the loss": {
-		false, allNodes, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allNodes...) },
+		false, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allNodes...) },
 		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 			return second(m.ExtendContext(ctx))
 		},
 	},
-	"Extend beyond Until": {false, allNodes, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Extend beyond Until": {false, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		return second(m.ExtendContext(ctx))
 	}},
 }
@@ -367,8 +361,8 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
 		t.Helper()
 		kitMet(t, func(k kit) {
-			k.Redsync = k.With(redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2*time.Second),
-				redsync.WithOwner("holder"), withSetNXOnExtend)
+			k.Redsync = k.With(withExpiry(6*sec), withNodeTimeout(2*sec),
+				withOwner("holder"), withSetNXOnExtend)
 			parent, end := context.WithCancelCause(k.Context())
 			enough := errors.New("enough")
 			hold(k, parent, func(m *redsync.Mutex, ctx context.Context) {
@@ -379,8 +373,8 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 				if !isOwn {
 					ctx = parent
 				}
-				k.freeze(c.frozen...)
-				thaws := time.AfterFunc(c.thaws, func() { k.thaw(c.frozen...) })
+				k.freeze(allNodes...)
+				thaws := time.AfterFunc(c.thaws, func() { k.thaw(allNodes...) })
 				ctx = derive(k, ctx, func() { end(enough) })
 				start := time.Now()
 				err := c.call(k, m, ctx)
@@ -389,7 +383,7 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 					did += fmt.Sprint(wordsOf(t, err), errors.Is(err, enough))
 				}
 				if thaws.Stop() {
-					k.thaw(c.frozen...)
+					k.thaw(allNodes...)
 				}
 			})
 			end(nil)
@@ -397,7 +391,7 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 		})
 		return did
 	}
-	every := testlength.InGate(9, 5, 1, 1)
+	every := testlength.InGate(9, 5, 2, 1)
 	for i, name := range slices.Sorted(maps.Keys(endingCalls)) {
 		c := endingCalls[name]
 		for j, where := range slices.Sorted(maps.Keys(ownContexts)) {
@@ -416,12 +410,12 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 
 func TestContextOfAMutexThatIsNotHeld(t *testing.T) {
 	onKit(t, func(k kit) {
-		adopts := k.NewMutex("lock", redsync.WithSequencer(k.given()))
+		adopts := k.NewMutex("lock", withSequencer(k.given()))
 		for _, m := range []*redsync.Mutex{k.NewMutex("other"), {}, adopts} {
 			assert.Equal(k, redsync.ErrNotHeld, k.ended(m.Context(k.Context())))
 		}
-		k.confirms(adopts.Extend())
-		require.NoError(k, adopts.Context(k.Context()).Err(), "it is held from here on")
+		k.extends(adopts)
+		noError(k, adopts.Context(k.Context()).Err()) // it is held from here on
 		k.unlock(adopts)
 	})
 }
@@ -437,24 +431,24 @@ func TestContextEndsWithItsParent(t *testing.T) {
 		assert.False(k, has)
 		cancel(enough)
 		assert.Equal(k, enough, k.ended(ctx))
-		assert.Equal(k, enough, k.ended(m.Context(parent)), "the parent is done already")
+		assert.Equal(k, enough, k.ended(m.Context(parent))) // the parent is done already
 
-		parent, stop := context.WithTimeout(k.Context(), 30*time.Second)
+		parent, stop := context.WithTimeout(k.Context(), 30*sec)
 		defer stop()
 		ctx = m.Context(parent)
 		want, _ := parent.Deadline()
 		got, _ := ctx.Deadline()
 		assert.Equal(k, want, got)
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * sec)
 		synctest.Wait()
 		isOver(k, ctx, context.DeadlineExceeded)
 
-		require.NoError(k, m.Err(), "the hold goes on")
+		alive(k, m)          // the hold goes on
 		ctx = m.Context(nil) //nolint:staticcheck // nil is context.Background
 		alive(k, ctx)
 		k.unlock(m)
 		assert.Equal(k, context.Canceled, k.ended(ctx))
-		assert.Equal(k, enough, k.ended(m.Context(parentOf(enough))), "also if m is not held")
+		assert.Equal(k, enough, k.ended(m.Context(parentOf(enough)))) // also if m is not held
 	})
 }
 
@@ -468,18 +462,17 @@ func parentOf(cause error) context.Context {
 // Within Do the Mutex of FromContext has the hold. A Mutex that has joined the hold has none.
 func TestContextWithinDo(t *testing.T) {
 	onKit(t, func(k kit) {
-		outer := make(chan context.Context, 1)
-		require.NoError(k, k.Do(k.Context(), "lock", func(ctx context.Context) error {
+		var held context.Context
+		noError(k, k.does("lock", func(ctx context.Context) error {
 			joins := k.NewMutex("lock")
 			return joins.Do(ctx, func(ctx context.Context) error {
 				assert.Equal(k, redsync.ErrNotHeld, k.ended(joins.Context(ctx)))
-				held := redsync.FromContext(ctx).Context(k.Context())
-				outer <- held
-				time.Sleep(time.Minute)
+				held = redsync.FromContext(ctx).Context(k.Context()) //nolint:fatcontext // to look at it afterwards
+				time.Sleep(minute)
 				return held.Err()
 			})
 		}))
-		assert.Equal(k, context.Canceled, k.ended(<-outer))
+		assert.Equal(k, context.Canceled, k.ended(held))
 	})
 }
 
@@ -517,14 +510,13 @@ func TestContextIsForgottenWithItsParent(t *testing.T) {
 	type key struct{}
 	onKit(t, func(k kit) {
 		m := k.held(withWatchdog)
-		step := func() weak.Pointer[[1 << 10]byte] {
+		value := func() weak.Pointer[[1 << 10]byte] {
 			value := new([1 << 10]byte)
 			parent, cancel := context.WithCancel(context.WithValue(k.Context(), key{}, value))
 			defer cancel()
 			_ = m.Context(parent)
 			return weak.Make(value)
-		}
-		value := step()
+		}()
 		synctest.Wait()
 		runtime.GC()
 		assert.Nil(k, value.Value())

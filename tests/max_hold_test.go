@@ -15,63 +15,50 @@ import (
 
 func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 	play(t, func(f field) {
-		limit := 20 * time.Second
-		m := f.NewMutex("lock", redsync.WithMaxHold(limit), withWatchdog)
+		limit := 20 * sec
 		start := time.Now()
-		locked(f, m)
+		m := f.locks(withMaxHold(limit), withWatchdog)
 		lost := m.Lost()
 		for range 19 {
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			alive(f, m)
 			assert.LessOrEqual(f, m.Until().Sub(start), limit)
 		}
-		assert.Equal(f, limit, m.Until().Sub(start), "the last extension is shortened, not left out")
+		assert.Equal(f, limit, m.Until().Sub(start)) // the last extension is shortened, not left out
 		before := f.traffic()
-		ok, err := m.Extend()
-		assert.False(f, ok)
+		_, err := m.Extend()
 		errorIs(f, err, redsync.ErrExtendFailed, redsync.ErrMaxHold)
 		require.NotErrorIs(f, err, redsync.ErrLockLost)
-		require.NoError(f, m.Err(), "the lock is still held")
+		alive(f, m) // the lock is still held
 		f.hasSent(before, "Extend sends nothing")
 		<-lost
 		took(f, start, limit)
 		errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrMaxHold, redsync.ErrLockAlreadyExpired)
-		_, err = m.Extend()
-		errorIs(f, err, redsync.ErrLockAlreadyExpired, redsync.ErrMaxHold)
+		failsWith(f, m.Extend, redsync.ErrLockAlreadyExpired, redsync.ErrMaxHold)
 		time.Sleep(drift + ms)
-		assert.Zero(f, f.nodes.Keys("lock"), "the keys run out one drift after Until")
+		f.keysOn(0) // the keys run out one drift after Until
 		f.hasSent(before)
 	})
 }
 
 func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithMaxHold(time.Second), redsync.WithLockDelay(time.Minute))
 		start := time.Now()
-		locked(f, m)
+		m := f.locks(withMaxHold(sec), withLockDelay(minute))
 		synctest.Wait()
-		assert.Equal(f, time.Second, m.Until().Sub(start))
+		assert.Equal(f, sec, m.Until().Sub(start))
 		for _, n := range f.nodes {
-			assert.Equal(f, time.Minute+time.Second+drift, n.TTL("lock"))
+			assert.Equal(f, minute+sec+drift, n.TTL("lock"))
 		}
 	})
 }
 
-func TestMaxHoldThatIsNotReachedIsNoCause(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithMaxHold(time.Hour))
-		<-m.Lost()
-		require.NotErrorIs(k, m.Err(), redsync.ErrMaxHold)
-		isOver(k, m, redsync.ErrLockLost)
-	})
-}
-
 func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
-	for _, limit := range []time.Duration{5 * time.Second, validity} {
+	for _, limit := range []time.Duration{5 * sec, validity} {
 		onKit(t, func(k kit) {
-			m := k.NewMutex("lock", redsync.WithValue(k.held().Value()), redsync.WithMaxHold(limit))
+			m := k.NewMutex("lock", withValue(k.held().Value()), withMaxHold(limit))
 			start := time.Now()
-			k.confirms(m.Extend())
+			k.extends(m)
 			assert.Equal(k, limit, m.Until().Sub(start))
 			<-m.Lost()
 			took(k, start, limit)

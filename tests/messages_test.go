@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +24,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -63,47 +61,42 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMultiMutex(both).TryLock()
 	},
 	"taken by an owner": func(f speech) error {
-		f.owned("lock", 12*time.Second)
-		return f.tries(redsync.WithOwner("worker-8@host"))
+		f.owned("lock", 12*sec)
+		return f.tries(withOwner("worker-8@host"))
 	},
 	"several names, one taken by an owner": func(f speech) error {
 		f.owned("b", 0)
-		return f.NewMultiMutex(both, redsync.WithOwner("worker-8@host")).TryLock()
+		return f.NewMultiMutex(both, withOwner("worker-8@host")).TryLock()
 	},
 	"other callers ahead, TryLock": func(f speech) error {
 		f.freeze(majority...)
-		f.calls(f.Redsync, patient(withFair)...)
+		f.inLine(withFair)
 		return f.tries(withFair)
-	},
-	"other callers ahead, Lock": func(f speech) error {
-		f.freeze(majority...)
-		f.calls(f.Redsync, patient(withFair)...)
-		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(ms)).Lock()
 	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1)
-		require.NoError(f, f.nodes[2].Set("lock", "another's"))
-		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), hearsAll).Unlock())
+		f.occupy("lock", 2)
+		return second(f.NewMutex("lock", withValue(m.Value()), hearsAll).Unlock())
 	},
 
 	"a queue that is too long": func(f speech) error {
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set("{lock}:queue", strings.Repeat("0", 1<<20+1)))
+			_ = n.Set("{lock}:queue", strings.Repeat("0", 1<<20+1))
 		}
 		return f.tries(withFair)
 	},
 	"taken, waited for": func(f speech) error {
 		f.occupy("lock")
 		for _, n := range f.nodes[:3] {
-			n.SetTTL("lock", 12*time.Second)
+			n.SetTTL("lock", 12*sec)
 		}
-		return f.NewMutex("lock").Lock()
+		return f.lockError()
 	},
 	"taken, by itself": func(f speech) error { return f.held().Lock() },
 	"taken, by this process": func(f speech) error {
 		f.held()
-		return f.NewMutex("lock").Lock()
+		return f.lockError()
 	},
 
 	// Too few nodes answered.
@@ -116,12 +109,10 @@ var provocations = map[string]func(f speech) error{
 		f.ends(0, 1, 2)
 		return f.tries()
 	},
-	"split, and one node silent": func(f speech) error {
-		m := f.held()
+	"split, and one node silent": after("Valid", func(f speech) {
 		f.occupy("lock", 0, 1)
 		f.freeze(2)
-		return second(m.Valid())
-	},
+	}),
 	"Inspect, nodes silent": func(f speech) error {
 		f.freeze(majority...)
 		return f.inspection(f.Context())
@@ -135,21 +126,8 @@ var provocations = map[string]func(f speech) error{
 		f.three("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
 		return f.inspection(f.Context())
 	},
-	"no answer to a dial": func(f speech) error {
-		f.uses(f.process())
-		for _, n := range f.nodes[:3] {
-			n.TurnOff()
-		}
-		return f.tries()
-	},
-	"no answer to a dial, deadline exceeded": func(f speech) error {
-		f.uses(f.process())
-		for _, n := range f.nodes[:3] {
-			n.TurnOff()
-		}
-		ctx := limited(f, time.Second)
-		return f.NewMutex("lock").TryLockContext(ctx)
-	},
+	"no answer to a dial":                    func(f speech) error { return f.undialed(f.Context()) },
+	"no answer to a dial, deadline exceeded": func(f speech) error { return f.undialed(limited(f, sec)) },
 	"too few in both sets": func(f speech) error {
 		pools := f.pools()
 		f.uses(redsync.NewJoint(pools[:3], pools[1:4]))
@@ -168,20 +146,18 @@ var provocations = map[string]func(f speech) error{
 		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 		return err
 	},
-	"no permission":              func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
-	"no permission for the name": func(f speech) error { return f.denied("NOPERM No permissions to access a key") },
-	"no login":                   func(f speech) error { return f.denied("NOAUTH Authentication required.") },
+	"no permission":              denied("NOPERM this user has no permissions to run the command"),
+	"no permission for the name": denied("NOPERM No permissions to access a key"),
+	"no login":                   denied("NOAUTH Authentication required."),
 	"a key of another type": func(f speech) error {
 		for _, n := range f.nodes[:3] {
-			n.Between(func(m *miniredis.Miniredis) { _, _ = m.Lpush("x", "") })
+			_, _ = n.Lpush("x", "")
 		}
 		return f.NewMutex("x").TryLock()
 	},
-	"wrong login": func(f speech) error { return f.denied("WRONGPASS invalid username-password pair") },
-	"wrong password in the greeting": func(f speech) error {
-		return f.greeted("WRONGPASS invalid username-password pair or user is disabled.")
-	},
-	"too many clients": func(f speech) error { return f.greeted("ERR max number of clients reached") },
+	"wrong login":                    denied("WRONGPASS invalid username-password pair"),
+	"wrong password in the greeting": greeted("WRONGPASS invalid username-password pair or user is disabled."),
+	"too many clients":               greeted("ERR max number of clients reached"),
 	"paused before the nodes answer": func(f speech) error {
 		hook := &atomic.Pointer[func()]{}
 		f.uses(f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} }))
@@ -190,7 +166,7 @@ var provocations = map[string]func(f speech) error{
 		hook.Store(&pause)
 		return f.tries()
 	},
-	"paused before Lock returns": func(f speech) error { return f.tries(redsync.WithObserver(pauses{})) },
+	"paused before Lock returns": func(f speech) error { return f.tries(withObserver(napper(guard))) },
 
 	// What one node says.
 
@@ -207,11 +183,11 @@ var provocations = map[string]func(f speech) error{
 		return f.tries()
 	},
 	"nodes have restarted": func(f speech) error {
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		f.reboot(true, majority...)
 		f.uses(f.process(guards[true]...))
 		_ = f.tries()
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		return f.tries()
 	},
 	"no INFO": func(f speech) error {
@@ -237,7 +213,7 @@ var provocations = map[string]func(f speech) error{
 		f.uses(on(clients))
 		f.meet()
 		closeClients(f.T, clients[:3]...)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		return f.tries()
 	},
 	"clients closed, held": func(f speech) error {
@@ -245,67 +221,42 @@ var provocations = map[string]func(f speech) error{
 		f.uses(on(clients))
 		m := f.held()
 		closeClients(f.T, clients[:3]...)
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		return m.Err()
 	},
-	"keys gone": func(f speech) error {
-		m := f.held()
-		f.lose(majority...)
-		return second(m.Extend())
-	},
+	"keys gone":             after("Extend", func(f speech) { f.lose(majority...) }),
 	"keys of one name gone": func(f speech) error { return second(f.lostKeys(both, "b").Valid()) },
 
 	// The lock is over, or was not extended.
 
-	"not extended, commands lost": func(f speech) error {
-		m := f.held()
-		f.three("evalsha", 2, embedded.Fault{LoseCommand: true})
-		return second(m.Extend())
-	},
+	"not extended, commands lost": after("Extend", func(f speech) { f.three("evalsha", 2, embedded.Fault{LoseCommand: true}) }),
 	"expired, Err": func(f speech) error {
 		m := f.held()
 		time.Sleep(guard)
 		return m.Err()
 	},
 	"expired while nodes are silent": func(f speech) error {
-		m := f.held(redsync.WithExpiry(4 * time.Second))
+		m := f.held(withExpiry(4 * sec))
 		f.freeze(majority...)
 		return second(m.Extend())
 	},
-	"expired, Unlock": func(f speech) error {
-		m := f.held()
-		time.Sleep(guard)
-		return second(m.Unlock())
-	},
-	"late, Unlock": func(f speech) error {
-		m := f.held()
-		time.Sleep(8018 * ms)
-		return second(m.Unlock())
-	},
-	"not confirmed, Unlock": func(f speech) error {
-		m := f.held()
-		f.ends(0, 1, 2)
-		return second(m.Unlock())
-	},
-	"another holds the lock": func(f speech) error {
-		m := f.held()
-		f.occupy("lock")
-		return second(m.Extend())
-	},
+	"expired, Unlock":        after("Unlock", func(f speech) { time.Sleep(guard) }),
+	"not confirmed, Unlock":  after("Unlock", func(f speech) { f.ends(0, 1, 2) }),
+	"another holds the lock": after("Extend", func(f speech) { f.occupy("lock") }),
 	"closed meanwhile": func(f speech) error {
 		m := f.held()
 		shut(f, f.Redsync)
 		return m.Err()
 	},
 	"held for the longest time": func(f speech) error {
-		m := f.held(redsync.WithMaxHold(time.Second))
-		time.Sleep(time.Second)
+		m := f.held(withMaxHold(sec))
+		time.Sleep(sec)
 		return m.Err()
 	},
 	"extended for the longest time": func(f speech) error {
-		m := f.held(redsync.WithMaxHold(9 * time.Second))
-		time.Sleep(5 * time.Second)
-		f.confirms(m.Extend())
+		m := f.held(withMaxHold(9 * sec))
+		time.Sleep(5 * sec)
+		f.extends(m)
 		return second(m.Extend())
 	},
 	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },
@@ -313,97 +264,67 @@ var provocations = map[string]func(f speech) error{
 	// The call itself.
 
 	"context canceled": func(f speech) error {
-		ctx, cancel := context.WithCancelCause(f.Context())
-		cancel(errors.New("enough"))
-		return f.NewMutex("lock").LockContext(ctx)
+		return f.NewMutex("lock").LockContext(parentOf(errors.New("enough")))
 	},
 	"deadline exceeded": func(f speech) error {
 		m := f.held()
 		f.freeze(majority...)
-		ctx := limited(f, time.Second)
-		return second(m.ExtendContext(ctx))
+		return second(m.ExtendContext(limited(f, sec)))
 	},
 	"released by force, and told": func(f speech) error {
-		m := f.owned("lock", 2*time.Second)
-		require.NoError(f, f.NewMutex("lock").ForceUnlock(f.Context(), f.holderOf(f.NewMutex("lock"))))
+		var held *redsync.Mutex
+		noError(f, f.forces(2*sec, func(m *redsync.Mutex) { held = m }))
 		time.Sleep(100 * ms)
-		return second(m.Unlock())
+		return second(held.Unlock())
 	},
 	"force, nobody holds": func(f speech) error {
-		m := f.owned("lock", 0)
-		h := f.holderOf(f.NewMutex("lock"))
-		f.unlock(m)
-		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+		return f.forces(0, func(m *redsync.Mutex) { f.unlock(m) })
 	},
 	"force, another holds": func(f speech) error {
-		m := f.owned("lock", 0)
-		h := f.holderOf(f.NewMutex("lock"))
-		f.unlock(m)
-		f.occupy("lock")
-		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+		return f.forces(0, func(m *redsync.Mutex) { f.unlock(m); f.occupy("lock") })
 	},
 	"force, nodes silent": func(f speech) error {
-		f.owned("lock", 0)
-		h := f.holderOf(f.NewMutex("lock"))
-		f.freeze(majority...)
-		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+		return f.forces(0, func(*redsync.Mutex) { f.freeze(majority...) })
 	},
-	"force, no holder": func(f speech) error { return f.NewMutex("lock").ForceUnlock(f.Context(), redsync.Holder{}) },
-	"Inspect, context canceled": func(f speech) error {
-		ctx, cancel := context.WithCancelCause(f.Context())
-		cancel(errors.New("enough"))
-		return f.inspection(ctx)
-	},
+	"force, no holder":          func(f speech) error { return f.NewMutex("lock").ForceUnlock(f.Context(), redsync.Holder{}) },
+	"Inspect, context canceled": func(f speech) error { return f.inspection(parentOf(errors.New("enough"))) },
 	"Inspect, deadline exceeded": func(f speech) error {
 		f.freeze(majority...)
-		ctx := limited(f, 100*ms)
-		return f.inspection(ctx)
+		return f.inspection(limited(f, 100*ms))
 	},
-	"an owner that is empty":      func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("")).Lock() },
-	"an owner that does not show": func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("worker\u200b")).Lock() },
-	"option out of range":         func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
-	"a number without a unit":     func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(8)).Lock() },
-	"options exclude each other":  func(f speech) error { return f.NewMutex("lock", redsync.WithPermits(2), withShared).Lock() },
+	"an owner that is empty":      locking(withOwner("")),
+	"an owner that does not show": locking(withOwner("worker\u200b")),
+	"option out of range":         locking(withExpiry(-1)),
+	"a number without a unit":     locking(withExpiry(8)),
+	"options exclude each other":  locking(twoPermits, withShared),
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
 	"closed": func(f speech) error {
 		shut(f, f.Redsync)
-		return f.NewMutex("lock").Lock()
+		return f.lockError()
 	},
 	"no pools": func(speech) error { return redsync.New().NewMutex("lock").Lock() },
 	"one server twice": func(f speech) error {
 		f.uses(process(f.pick(0, 0, 0)))
-		return f.NewMutex("lock").Lock()
-	},
-	"one address twice": func(f speech) error {
-		pools := f.pools()
-		return redsync.New(append(pools, pools[0])...).NewMutex("lock").Lock()
+		return f.lockError()
 	},
 	"a writer within a reader": func(f speech) error {
-		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
+		return f.does("lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
 			withShared)
 	},
 	"a Lock within a Do": func(f speech) error {
-		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
+		return f.does("lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
 	},
 	"a second Lock of a reader": func(f speech) error { return f.held(withShared).TryLock() },
 
 	// What is only in the log.
 
-	"a node up again": func(f speech) error {
-		f.ends(0)
-		f.meet()
-		f.restart(0)
-		time.Sleep(time.Second)
-		f.meet()
-		return nil
-	},
 	"a quorum again": func(f speech) error {
 		f.ends(0, 1, 2)
 		_ = f.tries()
 		f.restart(majority...)
-		time.Sleep(time.Second)
-		return f.NewMutex("lock").Lock()
+		time.Sleep(sec)
+		return f.lockError()
 	},
 	"some keys gone, set again": func(f speech) error {
 		m := f.locked(both, withSetNXOnExtend, hearsAll)
@@ -419,7 +340,7 @@ var provocations = map[string]func(f speech) error{
 		f.meet()
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.meet()
 		return nil
 	},
@@ -428,7 +349,7 @@ var provocations = map[string]func(f speech) error{
 		return f.Ping(f.Context())
 	},
 	"a register that nobody can have written": func(f speech) error {
-		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
+		_ = f.nodes[0].Set(fenceKey, strings.Repeat("9", 19))
 		return f.tries(withFencing, hearsAll)
 	},
 	"Close, a node down": func(f speech) error {
@@ -437,12 +358,10 @@ var provocations = map[string]func(f speech) error{
 		return f.Close(f.Context())
 	},
 	"waiters without SUBSCRIBE": func(f speech) error {
-		for _, n := range f.nodes {
-			n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
-		}
+		onEach(f.nodes, "subscribe", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
 		m := locked(f, f.another().NewMutex("lock"))
-		time.AfterFunc(time.Second, func() { _, _ = m.Unlock() })
-		return f.NewMutex("lock").Lock()
+		time.AfterFunc(sec, func() { _, _ = m.Unlock() })
+		return f.lockError()
 	},
 }
 
@@ -452,24 +371,43 @@ var notProvoked = map[string]string{
 	"Warn `events were dropped`": "an observer must be 65,536 events behind",
 }
 
-// tries returns the error of a TryLock.
-func (f *speech) tries(options ...redsync.Option) error {
-	return f.NewMutex("lock", options...).TryLock()
+// after returns a function that returns the error of an operation of a lock, after given.
+func after(operation string, given func(f speech)) func(f speech) error {
+	return func(f speech) error {
+		m := f.held()
+		given(f)
+		return second(operations(m)[operation]())
+	}
+}
+
+// locking returns a function that returns the error of a Lock.
+func locking(options ...redsync.Option) func(f speech) error {
+	return func(f speech) error { return f.lockError(options...) }
+}
+
+// forces returns the error of a ForceUnlock of the holder, between whose inspection and release meanwhile is called.
+func (f *speech) forces(held time.Duration, meanwhile func(m *redsync.Mutex)) error {
+	m, operator := f.owned("lock", held), f.NewMutex("lock")
+	h := f.holderOf(operator)
+	meanwhile(m)
+	return operator.ForceUnlock(f.Context(), h)
 }
 
 // three makes three nodes answer some commands with a fault.
 func (f *speech) three(command string, times int, fault embedded.Fault) {
-	for _, n := range f.nodes[:3] {
-		n.On(command, times, fault)
-	}
+	onEach(f.nodes[:3], command, times, fault)
 }
 
-// pauses is an observer of attempts that is stuck for the whole expiry.
-type pauses struct{}
-
-func (pauses) ObserveAttempt(context.Context, observe.Attempt) { time.Sleep(guard) }
-
 func second(_ bool, err error) error { return err }
+
+// undialed returns the error of a TryLock of a new process, whose dials three nodes do not answer.
+func (f *speech) undialed(ctx context.Context) error {
+	f.uses(f.process())
+	for _, n := range f.nodes[:3] {
+		n.TurnOff()
+	}
+	return f.NewMutex("lock").TryLockContext(ctx)
+}
 
 // occupy gives a name to another client on the first nodes, by default on three.
 func (f field) occupy(name string, nodes ...int) {
@@ -477,13 +415,13 @@ func (f field) occupy(name string, nodes ...int) {
 		nodes = []int{0, 1, 2}
 	}
 	for _, i := range nodes {
-		require.NoError(f, f.nodes[i].Set(name, "another's"))
+		noError(f, f.nodes[i].Set(name, "another's"))
 	}
 }
 
 // owned gives a name to another process, which says its owner, on all nodes, and waits for a while.
 func (f field) owned(name string, held time.Duration) *redsync.Mutex {
-	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), withWatchdog).NewMutex(name))
+	m := locked(f, f.another(withOwner("worker-7@host"), withWatchdog).NewMutex(name))
 	synctest.Wait() // the lock is held as soon as a quorum has answered
 	time.Sleep(held)
 	return m
@@ -495,25 +433,28 @@ func (f *speech) inspection(ctx context.Context) error {
 	return err
 }
 
-// denied returns the error of a Lock that three nodes answer with an error.
-func (f *speech) denied(answer string) error {
-	f.three("set", 1<<20, embedded.Fault{Err: answer})
-	return f.tries()
+// denied returns a function that returns the error of a Lock that three nodes answer with an error.
+func denied(answer string) func(f speech) error {
+	return func(f speech) error {
+		f.three("set", 1<<20, embedded.Fault{Err: answer})
+		return f.tries()
+	}
 }
 
-// greeted returns the error of a Lock of a new process whose greeting three nodes answer with an error.
-func (f *speech) greeted(answer string) error {
-	var clients []*redis.Client
-	for i, n := range f.nodes {
-		if i < 3 {
-			for _, command := range []string{"hello", "auth"} {
-				n.On(command, 1<<20, embedded.Fault{Err: answer})
-			}
+// greeted returns a function that returns the error of a Lock of a new process, whose greeting three nodes answer with an
+// error.
+func greeted(answer string) func(f speech) error {
+	return func(f speech) error {
+		var clients []*redis.Client
+		for _, command := range []string{"hello", "auth"} {
+			f.three(command, 1<<20, embedded.Fault{Err: answer})
 		}
-		clients = append(clients, n.Client(func(o *redis.Options) { o.Password = "secret" }))
+		for _, n := range f.nodes {
+			clients = append(clients, n.Client(func(o *redis.Options) { o.Password = "secret" }))
+		}
+		f.uses(on(clients))
+		return f.tries()
 	}
-	f.uses(on(clients))
-	return f.NewMutex("lock").TryLock()
 }
 
 // pools returns new pools of the nodes.
@@ -595,7 +536,7 @@ func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log, err := provoke(t, name)
 			t.Logf("%v\n%s", err, log)
-			require.True(t, err != nil || log != "", "it has provoked nothing")
+			require.True(t, err != nil || log != "") // it has provoked nothing
 			found := false
 			for text, p := range patterns {
 				if err != nil && p.MatchString(err.Error()) {
@@ -620,9 +561,7 @@ func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(text)
+	return string(must(os.ReadFile(path)))
 }
 
 func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
@@ -649,8 +588,7 @@ func exportedErrors(t *testing.T) (names []string) {
 // sources returns the files of the package without its tests.
 func sources(t *testing.T) (texts []string) {
 	t.Helper()
-	files, err := filepath.Glob("../*.go")
-	require.NoError(t, err)
+	files := must(filepath.Glob("../*.go"))
 	for _, path := range files {
 		if !strings.HasSuffix(path, "_test.go") {
 			texts = append(texts, read(t, path))
@@ -709,42 +647,19 @@ func normalLines(text string) (all []string) {
 	return all
 }
 
-// serverProvocations make real servers say something, in their own words, by name. Each sets up a server, and returns what the
-// client of it needs.
-var serverProvocations = map[string]func(t *testing.T, s *realredis.Server) func(*redis.Options){
-	"a password is missing": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "config", "set", "requirepass", "secret")
-		return nil
-	},
-	"the password is wrong": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "acl", "setuser", "locker", "reset", "on", ">secret")
-		return func(o *redis.Options) { o.Username, o.Password = "locker", "wrong" }
-	},
-	"the user may not SET": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "acl", "setuser", "locker", "reset", "on", ">secret", "~*", "&*", "+@all", "-set")
-		return func(o *redis.Options) { o.Username, o.Password = "locker", "secret" }
-	},
-	"out of memory": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "config", "set", "maxmemory", "1")
-		return nil
-	},
-	"a database that is not there": func(*testing.T, *realredis.Server) func(*redis.Options) {
-		return func(o *redis.Options) { o.DB = 99 }
-	},
-	"a replica": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "replicaof", "127.0.0.1", "1")
-		return nil
-	},
-	"too few replicas": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
-		does(t, s, "config", "set", "min-replicas-to-write", "1")
-		return nil
-	},
-}
-
-func does(t *testing.T, s *realredis.Server, args ...any) {
-	t.Helper()
-	_, err := s.Do(args...)
-	require.NoError(t, err)
+// serverProvocations make real servers say something, in their own words, by name: the command that sets up a server, and
+// what its client says.
+var serverProvocations = map[string]struct {
+	command, user, password string
+	db                      int
+}{
+	"a password is missing":        {command: "config set requirepass secret"},
+	"the password is wrong":        {"acl setuser locker reset on >secret", "locker", "wrong", 0},
+	"the user may not SET":         {"acl setuser locker reset on >secret ~* &* +@all -set", "locker", "secret", 0},
+	"out of memory":                {command: "config set maxmemory 1"},
+	"a database that is not there": {command: "ping", db: 99},
+	"a replica":                    {command: "replicaof 127.0.0.1 1"},
+	"too few replicas":             {command: "config set min-replicas-to-write 1"},
 }
 
 // TestTextsOfServers compares what servers make the library say with the golden file. Servers of another version may use
@@ -754,40 +669,28 @@ func TestTextsOfServers(t *testing.T) {
 	golden := read(t, goldenTexts)
 	for _, name := range slices.Sorted(maps.Keys(serverProvocations)) {
 		t.Run(name, func(t *testing.T) {
-			var pools []pool.Pool
-			for _, s := range realredis.Start(t, 1) {
-				change := serverProvocations[name](t, s)
-				opt := *s.Client().Options()
-				opt.Dialer = nil
-				if change != nil {
-					change(&opt)
-				}
-				client := redis.NewClient(&opt)
-				t.Cleanup(func() { _ = client.Close() })
-				pools = append(pools, pool.New(client))
+			c, s := serverProvocations[name], realredis.Start(t, 1)[0]
+			var command []any
+			for word := range strings.FieldsSeq(c.command) {
+				command = append(command, word)
 			}
-			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), hearsAll) // all nodes are heard
-			t.Cleanup(func() { _ = rs.Close(t.Context()) })
+			realredis.Must(t, s, command...)
+			opt := *s.Client().Options()
+			opt.Dialer, opt.Username, opt.Password, opt.DB = nil, c.user, c.password, c.db
+			client := redis.NewClient(&opt)
+			rs := on([]*redis.Client{client}).With(redsync.WithTimeoutFactor(0.4), hearsAll) // all nodes are heard
+			t.Cleanup(func() { _ = errors.Join(rs.Close(t.Context()), client.Close()) })
 			err := rs.NewMutex("lock").TryLock()
-			require.ErrorIs(t, err, redsync.ErrNoQuorum)
+			errorIs(t, err, redsync.ErrNoQuorum)
 			text := "server: " + name + "\n\terror: " + err.Error() + "\n"
 			if os.Getenv("REDSYNC_TEXTS") == "rewrite" {
 				t.Log(text)
-				appendTo(t, goldenTexts, text)
+				noError(t, os.WriteFile(goldenTexts, []byte(read(t, goldenTexts)+text), 0o644))
 				return
 			}
 			assert.Subset(t, normalLines(golden), normalLines(text))
 		})
 	}
-}
-
-func appendTo(t *testing.T, path, text string) {
-	t.Helper()
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o644)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, file.Close()) }()
-	_, err = file.WriteString(text)
-	require.NoError(t, err)
 }
 
 // A reviewer reads the golden file. REDSYNC_TEXTS=rewrite writes it.
@@ -798,8 +701,8 @@ func TestTextsAreThoseOfTheGoldenFile(t *testing.T) {
 		b.WriteString(name + "\n\t" + strings.Join(said(log, err), "\n\t") + "\n")
 	}
 	if os.Getenv("REDSYNC_TEXTS") == "rewrite" {
-		require.NoError(t, os.MkdirAll(filepath.Dir(goldenTexts), 0o755))
-		require.NoError(t, os.WriteFile(goldenTexts, []byte(b.String()), 0o644))
+		noError(t, os.MkdirAll(filepath.Dir(goldenTexts), 0o755))
+		noError(t, os.WriteFile(goldenTexts, []byte(b.String()), 0o644))
 	}
 	golden, _, _ := strings.Cut(read(t, goldenTexts), "server: ") // see TestTextsOfServers
 	assert.Equal(t, normalLines(golden), normalLines(b.String()), "REDSYNC_TEXTS=rewrite writes %s", goldenTexts)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
@@ -23,9 +22,11 @@ import (
 
 // minHold is the minimal hold in most of these tests, and withDrift is how long keys stay because of it.
 const (
-	minHold   = 20 * time.Second
+	minHold   = 20 * sec
 	withDrift = minHold + minHold/100 + 2*ms
 )
+
+var resting = withMinHold(minHold)
 
 // restsOn checks the TTL of a key on these nodes.
 func (f field) restsOn(key string, want time.Duration, nodes ...int) {
@@ -45,46 +46,39 @@ func (f field) rests(want time.Duration) {
 // taken checks that another process finds the lock taken.
 func (f field) taken() {
 	f.Helper()
-	rs := f.another()
-	isTaken(f, rs.NewMutex("lock").TryLock())
+	isTaken(f, f.another().NewMutex("lock").TryLock())
 }
 
 // Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than
 // the expiry.
 func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
-	for k, kind := range lockKinds {
-		if !kind.goesWith("WithMinHold") {
-			continue
-		}
-		for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
+	for _, kind := range lockKinds {
+		for _, expiry := range []time.Duration{8 * sec, minute} {
 			for _, fencing := range []bool{false, true} {
-				if fencing && kind.permit {
+				if !kind.goesWith("WithMinHold") || fencing && kind.permit {
 					continue
 				}
-				playMetAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
-					options := opts{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
+				playMetAs(t, fmt.Sprint(kind.column, " ", expiry, " fencing ", fencing), func(f field) {
+					options := opts{resting, withExpiry(expiry)}
 					if fencing {
 						options = append(options, withFencing)
 					}
 					m := locked(f, kind.lock(f.Redsync, options...))
-					assert.Equal(f, expiry-expiry/100-2*ms, m.Remaining(), "the holder's validity is the same as without WithMinHold")
-					for _, key := range kind.keys {
-						f.restsOn(key, max(expiry, withDrift), allNodes...)
+					assert.Equal(f, expiry-expiry/100-2*ms, m.Remaining()) // the holder's validity is the same as without WithMinHold
+					rest := func(want time.Duration) {
+						for _, key := range kind.keys {
+							f.restsOn(key, want, allNodes...)
+						}
 					}
-					time.Sleep(3 * time.Second)
+					rest(max(expiry, withDrift))
+					time.Sleep(3 * sec)
 					f.unlock(m)
 					isOver(f, m, redsync.ErrNotHeld)
-					for _, key := range kind.keys {
-						f.restsOn(key, withDrift-3*time.Second, allNodes...)
-					}
-					start := time.Now()
-					next := locked(f, kind.lock(f.another(), patient(options...)...))
-					took := time.Since(start)
-					assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
-					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*ms)
-					if fencing {
-						assert.Positive(f, next.Fence())
-					}
+					rest(withDrift - 3*sec)
+					next, start := f.another(), time.Now()
+					m = locked(f, kind.lock(next, patient(options...)...))
+					assert.WithinRange(f, time.Now(), start.Add(withDrift-3*sec), start.Add(withDrift-3*sec+20*ms))
+					assert.Equal(f, fencing, m.Fence() > 0)
 					time.Sleep(withDrift)
 				})
 			}
@@ -95,29 +89,24 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 // Several permits rest as one does. Permits that nodes have granted beyond those that were won are given back at once.
 func TestMinHoldOfPermits(t *testing.T) {
 	playMet(t, func(f field) {
-		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
-			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
-		}
-		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair, redsync.WithMinHold(minHold)))
-		f.unlock(m)
+		f.occupy(slotOf(0), 3, 4) // two nodes grant another slot
+		f.unlock(f.locks(permitsOf(3, 2, resting)...))
 		synctest.Wait()
-		resting := 0
+		rest := 0
 		for _, n := range f.nodes {
 			for slot := range 3 {
-				key := fmt.Sprintf("{lock}:slot:%d", slot)
-				if v, err := n.Get(key); err == nil && v != "another's" {
-					resting++
-					assert.Equal(f, withDrift, n.TTL(key))
+				if v, err := n.Get(slotOf(slot)); err == nil && v != "another's" {
+					rest++
+					assert.Equal(f, withDrift, n.TTL(slotOf(slot)))
 				}
 			}
 		}
-		assert.LessOrEqual(f, resting, 10)
-		assert.GreaterOrEqual(f, resting, 6)
-		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair)
-		isTaken(f, third.TryLock())
+		assert.LessOrEqual(f, rest, 10)
+		assert.GreaterOrEqual(f, rest, 6)
+		isTaken(f, f.another().NewMutex("lock", permitsOf(3, 2)...).TryLock())
 		time.Sleep(withDrift)
 		for _, n := range f.nodes[3:] {
-			n.Del("{lock}:slot:0")
+			n.Del(slotOf(0))
 		}
 		f.nothingOfPermits()
 	})
@@ -129,12 +118,12 @@ func TestMinHoldAfterACrash(t *testing.T) {
 		delay, d, want time.Duration
 	}{
 		{0, minHold, withDrift},
-		{0, time.Second, 8 * time.Second},
-		{30 * time.Second, minHold, 38 * time.Second},
-		{5 * time.Second, minHold, withDrift},
+		{0, sec, 8 * sec},
+		{30 * sec, minHold, 38 * sec},
+		{5 * sec, minHold, withDrift},
 	} {
 		play(t, func(f field) {
-			locked(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)))
+			f.locks(withLockDelay(c.delay), withMinHold(c.d))
 			f.rests(c.want)
 		})
 	}
@@ -144,16 +133,16 @@ func TestMinHoldAfterACrash(t *testing.T) {
 // for an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), withSetNXOnExtend)
-		time.Sleep(7*time.Second - ms)
+		m := f.held(resting, withExpiry(8*sec), withSetNXOnExtend)
+		time.Sleep(7*sec - ms)
 		f.lose(3)
-		f.confirms(m.Extend())
-		f.rests(withDrift - 7*time.Second)
+		f.extends(m)
+		f.rests(withDrift - 7*sec)
 		for range 2 {
-			time.Sleep(7 * time.Second)
-			f.confirms(m.Extend())
+			time.Sleep(7 * sec)
+			f.extends(m)
 		}
-		f.rests(8 * time.Second)
+		f.rests(8 * sec)
 		f.unlocks(m)
 	})
 }
@@ -161,46 +150,30 @@ func TestMinHoldAndExtensions(t *testing.T) {
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
-	for _, expiry := range []time.Duration{time.Second, time.Minute} {
+	for _, expiry := range []time.Duration{sec, minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
 				inEachMode(t, playMet, func(f field, mode opts) {
-					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
-					start := time.Now().Add(-ms)
+					m := f.held(append(mode, resting, withExpiry(expiry), withWatchdog)...)
+					end := time.Now().Add(withDrift - ms)
 					rs := f.Redsync
 					if !same {
 						rs = f.another()
 					}
-					c := f.calls(rs, patient(mode...)...)
+					c := f.waits(rs, mode...)
 					time.Sleep(ms)
-					behind := f.calls(f.another(), patient(mode...)...)
-					time.Sleep(3 * time.Second)
+					behind := f.waits(f.another(), mode...)
+					time.Sleep(3 * sec)
 					f.unlock(m)
-					f.within(c, time.Minute)
-					assert.GreaterOrEqual(f, c.at.Sub(start), withDrift)
-					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*ms)
-					f.atOnce(c.Mutex, behind)
-					f.unlocks(behind.Mutex)
+					f.within(c, minute)
+					assert.WithinRange(f, c.at, end, end.Add(20*ms))
+					f.atOnce(c, behind)
+					f.unlocks(behind)
 					f.nobodyWaits()
 				})
 			})
 		}
 	}
-}
-
-// The next Lock of the same Mutex waits as any other does.
-func TestMinHoldOfTheSameMutex(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithMinHold(minHold))
-		start := time.Now().Add(-ms)
-		k.unlock(m)
-		isTaken(k, m.TryLock())
-		require.ErrorIs(k, k.notRun(k.TryDo(k.Context(), "lock", nothing, redsync.WithMinHold(minHold))), errOthers)
-		time.Sleep(time.Until(start.Add(withDrift - ms)))
-		isTaken(k, m.TryLock())
-		time.Sleep(ms)
-		obtained(k, m)
-	})
 }
 
 // A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
@@ -211,11 +184,11 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		"unlock": func(f field, m *redsync.Mutex) {
 			failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		},
-		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
+		"next lock": func(f field, m *redsync.Mutex) { erred(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {
 		playMetAs(t, name, func(f field) {
-			m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
+			m := f.locks(resting)
 			<-m.Lost()
 			end(f, m)
 			f.rests(withDrift - validity)
@@ -223,10 +196,10 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		})
 	}
 	playAs(t, "lost on a quorum", func(f field) {
-		m := f.held(redsync.WithMinHold(minHold))
+		m := f.held(resting)
 		f.lose(majority...)
 		failsWith(f, m.Extend, redsync.ErrLockLost)
-		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
+		noError(f, m.TryLock()) // TryLock succeeds, because the nodes have lost the keys
 		f.restsOn("lock", withDrift, 0, 1, 2)
 		f.restsOn("lock", withDrift-ms, 3, 4)
 	})
@@ -235,29 +208,24 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 // An attempt that fails leaves no keys. An attempt that won leaves none either, if its caller did not learn that it
 // won.
 func TestMinHoldOfAttemptsThatFail(t *testing.T) {
-	lock := redsync.WithMinHold(minHold)
 	playAs(t, "taken", func(f field) {
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another's"))
-		}
-		require.Error(f, f.NewMutex("lock", lock).TryLock())
+		f.occupy("lock")
+		erred(f, f.tries(resting))
 		synctest.Wait()
 		f.keysOn(3)
 	})
 	playMetAs(t, "too late", func(f field) {
 		f.slow(validity / 2)
-		m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
-		require.Error(f, m.TryLock())
+		erred(f, f.tries(resting, withExpiry(5*sec), withNodeTimeout(sec)))
 		time.Sleep(validity)
 		f.keysOn(0)
 	})
 	playMetAs(t, "observer panics", func(f field) {
-		assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
+		assert.Panics(f, func() { _ = f.lockError(resting, panicsAt("attempt")) })
 		f.noKeys()
 	})
 	playMetAs(t, "closed meanwhile", func(f field) {
-		close := redsync.WithObserver(closer{f.Redsync})
-		require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
+		errorIs(f, f.tries(resting, withObserver(closer{f.Redsync})), redsync.ErrClosed)
 		f.noKeys()
 	})
 }
@@ -274,56 +242,54 @@ func (c closer) ObserveAttempt(context.Context, observe.Attempt) {
 // broken is told later how much of the minimal hold is left.
 func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 	playAs(t, "frozen", func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+		m := f.held(resting, lasting)
 		f.freeze(3, 4)
 		f.unlock(m)
 		f.restsOn("lock", withDrift-ms, 0, 1, 2)
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		f.thaw(3, 4)
-		time.Sleep(time.Second)
-		for _, i := range []int{3, 4} {
-			assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
-			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-ms)
+		time.Sleep(sec)
+		for _, n := range f.nodes[3:] {
+			assert.InDelta(f, withDrift-2*sec, n.TTL("lock"), float64(sec+ms))
 		}
 	})
-	for name, fault := range map[string]embedded.Fault{
-		"lost reply": {LoseReply: true}, "lost command": {LoseCommand: true},
-		"does not have the script": {Delay: 2 * time.Second, Err: "NOSCRIPT No matching script"},
+	for name, c := range map[string]struct {
+		times int
+		fault embedded.Fault
+		hold  time.Duration
+	}{
+		"lost reply":                   {6, embedded.Fault{LoseReply: true}, minHold},
+		"lost command":                 {6, embedded.Fault{LoseCommand: true}, minHold},
+		"does not have the script":     {1, embedded.Fault{Delay: 2 * sec, Err: "NOSCRIPT No matching script"}, minHold},
+		"longer than the minimal hold": {6, embedded.Fault{LoseCommand: true}, sec},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-			times := 6
-			if fault.Err != "" {
-				times = 1
-			}
-			f.nodes[4].On("evalsha", times, fault)
+			m := f.held(withMinHold(c.hold), lasting)
+			f.nodes[4].On("evalsha", c.times, c.fault)
 			f.unlock(m)
-			time.Sleep(5 * time.Second)
-			f.rests(withDrift - 5*time.Second - ms)
+			time.Sleep(5 * sec)
+			if c.hold == sec {
+				f.noKeys()
+				return
+			}
+			f.rests(withDrift - 5*sec - ms)
 			f.closesAtOnce()
 		})
 	}
-	playAs(t, "longer than the minimal hold", func(f field) {
-		m := f.held(redsync.WithMinHold(time.Second), redsync.WithExpiry(time.Minute))
-		f.nodes[4].On("evalsha", 6, embedded.Fault{LoseCommand: true})
-		f.unlock(m)
-		time.Sleep(5 * time.Second)
-		f.noKeys()
-	})
 }
 
 // An extension that arrives after the release finds the resting key and prolongs it. The release is repeated until the
 // minimal hold is over, so the key does not outlast it.
 func TestMinHoldUndoesLateExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second))
-		time.Sleep(7 * time.Second)
-		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * time.Second})
-		f.confirms(m.Extend())
+		m := f.held(resting, withExpiry(8*sec))
+		time.Sleep(7 * sec)
+		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * sec})
+		f.extends(m)
 		f.unlock(m)
-		time.Sleep(11*time.Second + ms)
-		f.restsOn("lock", 8*time.Second-ms, 4)
-		time.Sleep(withDrift - 18*time.Second)
+		time.Sleep(11*sec + ms)
+		f.restsOn("lock", 8*sec-ms, 4)
+		time.Sleep(withDrift - 18*sec)
 		f.noKeys()
 	})
 }
@@ -333,11 +299,11 @@ func TestMinHoldUndoesLateExtensions(t *testing.T) {
 func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 	play(t, func(f field) {
 		wall := clocktest.StepWall(f.T)
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-		wall.Step(30 * time.Second)
+		m := f.held(resting, lasting)
+		wall.Step(30 * sec)
 		f.unlock(m)
 		f.rests(withDrift - ms)
-		wall.Step(-time.Hour)
+		wall.Step(-hour)
 		f.taken()
 	})
 }
@@ -345,10 +311,8 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 // The release raises the registers of fencing tokens although the keys stay.
 func TestMinHoldRaisesTheRegisters(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), withFencing)
-		for _, n := range f.nodes {
-			n.Del(fenceKey)
-		}
+		m := f.held(resting, withFencing)
+		f.drop(fenceKey)
 		token := m.Fence()
 		f.unlock(m)
 		f.areAt(token, token, token, token, token)
@@ -358,29 +322,26 @@ func TestMinHoldRaisesTheRegisters(t *testing.T) {
 // A user who may not touch the queue shortens the keys all the same.
 func TestMinHoldWithoutAQueue(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		}
+		m := f.held(resting, lasting)
+		onEach(f.nodes, "evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
 		sent := f.scripts()
 		f.unlock(m)
 		f.rests(withDrift - ms)
-		assert.Equal(f, sent+10, f.scripts(), "each node refuses one release, and is sent another that names no queue")
+		assert.Equal(f, sent+10, f.scripts()) // each node refuses one release, and is sent another that names no queue
 	})
 }
 
 // The time of the restart guard must cover the TTL that the minimal hold needs.
 func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.veteran(pool.WithRestartGuard(withDrift - ms))
-		f.closes(rs)
-		err := rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
-		require.ErrorContains(f, err, "WithMinHold(20.202s)")
-		require.ErrorContains(f, err, "WithRestartGuard")
-		fits := f.veteran(pool.WithRestartGuard(withDrift))
-		f.closes(fits)
-		m := obtained(f, fits.NewMutex("lock", redsync.WithMinHold(minHold)))
-		f.unlock(m)
+		locks := func(guard time.Duration) *redsync.Mutex {
+			rs := f.veteran(pool.WithRestartGuard(guard))
+			f.closes(rs)
+			return rs.NewMutex("lock", resting)
+		}
+		err := locks(withDrift - ms).TryLock()
+		says(f, err, "WithMinHold(20.202s)", "WithRestartGuard")
+		f.unlock(obtained(f, locks(withDrift)))
 		f.rests(withDrift)
 	})
 }
@@ -388,15 +349,15 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	playMet(t, func(f field) {
-		m := f.held(redsync.WithMinHold(time.Second))
+		m := f.held(withMinHold(sec))
 		_, err := m.Detach(f.Context())
-		require.ErrorContains(f, err, "WithMinHold")
-		require.ErrorContains(f, m.Downgrade(f.Context()), "WithMinHold")
+		says(f, err, "WithMinHold")
+		says(f, m.Downgrade(f.Context()), "WithMinHold")
 		alive(f, m)
-		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
+		c := f.inLine(withMinHold(sec))
 		f.unlock(m)
 		time.Sleep(900 * ms)
-		assert.False(f, c.isDone(), "Unlock does not hand the lock to the waiter directly")
+		f.stillWait(c) // Unlock does not hand the lock to the waiter directly
 		f.within(c, 200*ms)
 	})
 }
@@ -404,10 +365,9 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 func TestMinHoldOutOfItsRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, d := range []time.Duration{0, -1, math.MinInt64} {
-			refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
+			refuses(k, k.NewMutex("lock", withMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
 		}
-		refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(math.MaxInt64)), "with its drift at most 292 years")
-		m := locked(k, k.NewMutex("lock", redsync.WithMinHold(1)))
-		k.unlocks(m)
+		refuses(k, k.NewMutex("lock", withMinHold(math.MaxInt64)), "with its drift at most 292 years")
+		k.unlocks(k.locks(withMinHold(1)))
 	})
 }

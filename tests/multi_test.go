@@ -40,20 +40,18 @@ func (f field) have(count int, names ...string) {
 
 func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
 	playMet(t, func(f field) {
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Delay: 20 * ms})
-		}
+		onEach(f.nodes, "evalsha", 2, embedded.Fault{Delay: 20 * ms})
 		start := time.Now()
 		m := f.locked([]string{"c", "a", "b", "a"})
 		assert.Less(f, time.Since(start), 40*ms)
 		assert.Equal(f, []string{"a", "b", "c"}, m.Names())
 		assert.Equal(f, "a, b, c", m.Name())
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.have(5, "a", "b", "c")
 		f.confirms(m.Valid())
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.unlock(m)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.have(0, "a", "b", "c")
 	})
 }
@@ -72,22 +70,22 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 		} {
 			m := f.NewMultiMutex(names)
 			refuses(t, m, want)
-			given := slices.Sorted(slices.Values(names))
-			assert.Equal(t, given, slices.Sorted(slices.Values(m.Names())))
-			assert.Equal(t, strings.Join(given, ", "), m.Name())
+			slices.Sort(names)
+			assert.ElementsMatch(t, names, m.Names())
+			assert.Equal(t, strings.Join(names, ", "), m.Name())
 		}
-		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), many[0], "an error does not list thousands of names")
+		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), "name-0") // an error does not list thousands of names
 		f.unlock(f.locked(many[:64]))
-		refuses(t, f.NewMultiMutex(both, redsync.WithValue("x")), "WithValue excludes NewMultiMutex")
+		refuses(t, f.NewMultiMutex(both, withValue("x")), "WithValue excludes NewMultiMutex")
 		assert.Zero(f, f.commands("set"))
 
 		one := f.locked([]string{"a", "a"})
 		assert.Equal(f, []string{"a"}, one.Names())
-		assert.Positive(f, f.commands("set"), "a lock on one name is a plain lock, and sends SET")
+		assert.Positive(f, f.commands("set")) // a lock on one name is a plain lock, and sends SET
 		f.unlock(one)
 	})
 	var none *redsync.Redsync
-	require.ErrorIs(t, none.NewMultiMutex(both).Lock(), redsync.ErrNoPools)
+	errorIs(t, none.NewMultiMutex(both).Lock(), redsync.ErrNoPools)
 	assert.Empty(t, none.NewMultiMutex(nil).Name())
 }
 
@@ -95,15 +93,12 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 func TestNamesOfAMultiThatLieApart(t *testing.T) {
 	for _, client := range []redis.UniversalClient{
 		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}),
-		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour}),
+		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: hour}),
 	} {
 		rs := redsync.New(pool.New(client))
 		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
-		require.ErrorContains(t, err, `the names "b" and "{a}1" do not lie in one slot`)
-		require.ErrorContains(t, err, "pool #0")
-		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
-		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, redsync.WithTries(1)).LockContext(ctx)
-		cancel()
+		says(t, err, `the names "b" and "{a}1" do not lie in one slot`, "pool #0")
+		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, once).LockContext(limited(t, 100*ms))
 		require.NotContains(t, err.Error(), "slot")
 		_ = rs.Close(t.Context()) // no node answers
 		_ = client.Close()
@@ -118,22 +113,21 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
-			multi := f.callsSeveral(rs, both, patient(mode...)...)
+			multi := f.waitsFor(rs, "a b", mode...)
 			time.Sleep(100 * ms)
 			f.unlock(a)
 			time.Sleep(100 * ms)
-			require.True(f, open(multi.done))
+			f.stillWait(multi)
 			f.unlock(b)
 			f.within(multi, soon)
 
-			first, second := f.callsOn(rs, "a", patient(mode...)...), f.callsOn(other, "b", patient(mode...)...)
+			first, second := f.waitsFor(rs, "a", mode...), f.waitsFor(other, "b", mode...)
 			time.Sleep(100 * ms)
-			f.unlock(multi.Mutex)
+			f.unlock(multi)
 			f.within(first, soon)
-			f.within(second, soon)
-			f.unlock(first.Mutex)
-			f.unlock(second.Mutex)
-			time.Sleep(time.Second)
+			f.served(second, soon)
+			f.unlock(first)
+			time.Sleep(sec)
 			f.nobodyWaits()
 		}
 	})
@@ -145,29 +139,27 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
-			b := f.locked([]string{"b"}, redsync.WithExpiry(time.Minute))
-			multi := f.callsSeveral(rs, both, patient(mode...)...)
-			gaveUp := f.callsSeveral(rs, []string{"b", "c"}, patient(mode...)...)
+			b := f.locked([]string{"b"}, lasting)
+			multi := f.waitsFor(rs, "a b", mode...)
+			gaveUp := f.waitsFor(rs, "b c", mode...)
 			time.Sleep(100 * ms)
 			gaveUp.cancel()
 			time.Sleep(10 * ms)
 			assert.Equal(f, mode != nil, f.nodes[0].Exists("{a}:queue"))
 			assert.True(f, f.nodes[0].Exists("{b}:queue"))
 			assert.False(f, f.nodes[0].Exists("{c}:queue"))
-			single := f.callsOn(other, "a", patient(mode...)...)
+			single := f.waitsFor(other, "a", mode...)
 			time.Sleep(100 * ms)
 			require.Equal(f, mode != nil, open(single.done))
 			if mode == nil {
-				f.unlock(single.Mutex)
+				f.unlock(single)
 			}
 			f.unlock(b)
-			f.within(multi, time.Second)
-			f.unlock(multi.Mutex)
+			f.served(multi, sec)
 			if mode != nil {
-				f.within(single, time.Second)
-				f.unlock(single.Mutex)
+				f.served(single, sec)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			f.nobodyWaits()
 		}
 	})
@@ -176,17 +168,16 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 // The token of a lock on several names is greater than all earlier tokens of each name.
 func TestMultiHasOneTokenForAllNames(t *testing.T) {
 	play(t, func(f field) {
-		fencing := withFencing
 		var last uint64
 		for range 3 {
 			for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"b", "c"}, {"c"}, {"c", "a"}} {
-				m := locked(f, f.another().NewMultiMutex(names, fencing))
+				m := locked(f, f.another().NewMultiMutex(names, withFencing))
 				assert.Greater(f, m.Fence(), last, m.Name())
 				last = m.Fence()
 				f.unlock(m)
 			}
 		}
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 	})
 }
 
@@ -206,13 +197,11 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 				}
 				start := time.Now()
 				if shown && !unlocks {
-					taken := isTaken(f, m.TryLock())
-					assert.Equal(f, "a", taken.Name)
-					_, err := m.Unlock()
-					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
+					assert.Equal(f, "a", isTaken(f, m.TryLock()).Name)
+					failsWith(f, m.Unlock, redsync.ErrNotHeld) // the Lock has ended the lost hold, so Unlock has no keys to delete
 				}
 				locked(f, m)
-				assert.Equal(f, shown && !unlocks, time.Since(start) > 7*time.Second, "Lock waits until the keys of the former hold expire after 8 s")
+				assert.Equal(f, shown && !unlocks, time.Since(start) > 7*sec) // Lock waits until the keys of the former hold expire after 8 s
 				f.unlock(m)
 			}
 		})
@@ -226,28 +215,25 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 		failsWith(f, m.Valid, redsync.ErrLockLost)
 		isOver(f, m, redsync.ErrLockLost)
 		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.have(0, both...)
 
 		m = f.lostKeys(both, "b", withSetNXOnExtend)
-		ok, err := m.Extend()
-		require.False(f, ok, "Extend fails, because keys that it sets again do not count")
-		require.ErrorIs(f, err, redsync.ErrExtendFailed)
+		failsWith(f, m.Extend, redsync.ErrExtendFailed) // keys that it sets again do not count
 		time.Sleep(ms)
 		f.have(5, both...)
-		f.confirms(m.Extend())
+		f.extends(m)
 		f.unlock(m)
 	})
 }
 
-// callsSeveral begins a Lock of several names.
-func (f field) callsSeveral(rs *redsync.Redsync, names []string, options ...redsync.Option) *call {
-	return f.begins(rs.NewMultiMutex(names, options...))
-}
-
-// callsOn begins a Lock of one name.
-func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Option) *call {
-	return f.begins(rs.NewMutex(name, options...))
+// waitsFor is waits for these names.
+func (f field) waitsFor(rs *redsync.Redsync, names string, options ...redsync.Option) *call {
+	options = patient(options...)
+	if strings.Contains(names, " ") {
+		return f.begins(rs.NewMultiMutex(strings.Fields(names), options...))
+	}
+	return f.begins(rs.NewMutex(names, options...))
 }
 
 // A lock on several names passes to another process by Detach and WithSequencer, with its token.
@@ -258,35 +244,33 @@ func TestMultiIsGivenAway(t *testing.T) {
 		token := m.Fence()
 		s := f.detaches(m)
 		assert.Equal(f, both, s.Names())
-		require.NoError(f, other.Current(f.Context(), s))
-		parsed, err := redsync.ParseSequencer(s.String())
-		require.NoError(f, err)
+		noError(f, f.current(other, s))
+		parsed := must(redsync.ParseSequencer(s.String()))
 		assert.Equal(f, s, parsed)
 
 		for text, wrong := range map[string]*redsync.Mutex{
-			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", redsync.WithSequencer(s)),
-			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, redsync.WithSequencer(s)),
-			`is of one name, "a, b", not of`:       other.NewMultiMutex(both, redsync.WithSequencer(redsync.Sequencer{Name: s.Name, Value: s.Value})),
+			`is of the lock "a, b", not of "a"`:    other.NewMutex("a", withSequencer(s)),
+			`is of the lock "a, b", not of "a, c"`: other.NewMultiMutex([]string{"a", "c"}, withSequencer(s)),
+			`is of one name, "a, b", not of`:       other.NewMultiMutex(both, withSequencer(redsync.Sequencer{Name: s.Name, Value: s.Value})),
 		} {
-			_, err = wrong.Extend()
-			require.ErrorContains(f, err, text)
+			says(f, second(wrong.Extend()), text)
 		}
 
 		for _, receiver := range []*redsync.Mutex{
-			other.NewMultiMutex([]string{"b", "a"}, redsync.WithSequencer(s)), other.NewMutex("a, b", redsync.WithSequencer(parsed)),
+			other.NewMultiMutex([]string{"b", "a"}, withSequencer(s)), other.NewMutex("a, b", withSequencer(parsed)),
 		} {
 			f.confirms(receiver.Valid())
 			assert.Equal(f, both, receiver.Names())
-			f.confirms(receiver.Extend())
+			f.extends(receiver)
 			assert.Equal(f, token, receiver.Fence())
 		}
-		require.NoError(f, other.NewMultiMutex(both, redsync.WithSequencer(s)).Do(f.Context(), func(ctx context.Context) error {
+		noError(f, other.NewMultiMutex(both, withSequencer(s)).Do(f.Context(), func(ctx context.Context) error {
 			assert.Equal(f, both, redsync.FromContext(ctx).Names())
-			time.Sleep(20 * time.Second) // it is extended
+			time.Sleep(20 * sec) // it is extended
 			return ctx.Err()
 		}))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.have(0, both...)
-		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+		errorIs(f, f.current(other, s), redsync.ErrLockAlreadyExpired)
 	})
 }

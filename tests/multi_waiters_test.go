@@ -1,21 +1,19 @@
 package redsync_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
 // matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
-	fair := patient(withFair, redsync.WithExpiry(time.Minute))
+	fair := patient(withFair, lasting)
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
 		playAs(t, "held by "+how, func(f field) {
 			other := f.another()
@@ -25,27 +23,24 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 			}
 			b := locked(f, holds.NewMutex("b", fair...))
 			if strings.HasPrefix(how, "a waiter") {
-				w := f.callsOn(f.Redsync, "b", fair...)
+				w := f.waitsFor(f.Redsync, "b", fair...)
 				time.Sleep(ms)
 				if strings.HasSuffix(how, "served") {
-					f.callsSeveral(f.Redsync, both, fair...)
+					f.waitsFor(f.Redsync, "a b", fair...)
 					time.Sleep(ms)
 					f.unlock(b)
-					f.within(w, time.Second)
+					f.within(w, sec)
 				}
 			}
 			time.Sleep(100 * ms)
-			multi := f.callsSeveral(f.Redsync, both, fair...)
+			multi := f.waitsFor(f.Redsync, "a b", fair...)
 			time.Sleep(100 * ms)
-			behind := f.callsOn(f.Redsync, "a", fair...)
+			behind := f.waitsFor(f.Redsync, "a", fair...)
 			time.Sleep(100 * ms)
 			for range 5 {
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
-				cancel()
+				erred(f, other.NewMutex("a", fair...).LockContext(limited(f, sec))) // it does not overtake the multi, and the caller of a behind it
 			}
-			require.True(f, open(multi.done))
-			require.True(f, open(behind.done))
+			f.stillWait(multi, behind)
 		})
 	}
 }
@@ -56,16 +51,13 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		c := f.locked([]string{"c"})
-		w := f.callsOn(other, "c", patient()...)
+		w := f.waitsFor(other, "c")
 		time.Sleep(100 * ms)
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
-		}
-		require.Error(f, f.NewMultiMutex(both).TryLock())
+		onEach(f.nodes, "evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
+		erred(f, f.NewMultiMutex(both).TryLock())
 		time.Sleep(10 * ms)
 		f.unlock(c)
-		f.within(w, 50*ms)
-		f.unlock(w.Mutex)
+		f.served(w, 50*ms)
 	})
 }
 
@@ -75,25 +67,22 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 	for _, wins := range []bool{false, true} {
 		play(t, func(f field) {
 			other := f.another()
-			b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
-			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*ms))
+			b := locked(f, other.NewMutex("b", lasting))
+			multi := f.begins(f.NewMultiMutex(both, withTries(2), withRetryDelay(200*ms)))
 			time.Sleep(100 * ms)
-			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 50 * ms})
-			}
+			onEach(f.nodes, "evalsha", 2, embedded.Fault{Delay: 50 * ms})
 			underWay := 120 * ms // the try
 			if wins {
 				f.unlock(b)
 				underWay = 20 * ms
 			}
 			time.Sleep(underWay)
-			require.True(f, open(multi.done))
-			a := f.callsOn(f.Redsync, "a", patient(withFair)...)
-			require.True(f, open(a.done))
+			f.stillWait(multi)
+			a := f.waitsFor(f.Redsync, "a", withFair)
+			f.stillWait(a)
 			<-multi.done
 			require.Equal(f, wins, multi.err == nil, "%v", multi.err)
-			f.within(a, 10*time.Second)
-			f.unlock(a.Mutex)
+			f.served(a, 10*sec)
 		})
 	}
 }

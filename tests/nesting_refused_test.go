@@ -14,38 +14,39 @@ import (
 
 // This file tests what joined calls do not get, and what they prevent.
 
+// isNested checks that err says that a call is inside a Do, and has these texts.
+func isNested(tb testing.TB, err error, texts ...string) {
+	tb.Helper()
+	errorIs(tb, err, redsync.ErrNested)
+	require.NotErrorIs(tb, err, redsync.ErrFailed)
+	says(tb, err, texts...)
+}
+
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
-	type options = opts
-	shared := withShared
 	for name, c := range map[string]struct {
-		less, more options
+		less, more opts
 		asks       string // what more asks for
 		has, no    string // what a hold with less has, and one with no option
 	}{
-		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
-		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
-		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
-		"WithFencing":   {nil, options{withFencing}, "()", "has no token", "has no token"},
-		"WithFair":      {nil, options{withFair, redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
+		"WithExpiry":    {opts{withExpiry(4 * sec)}, opts{withExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithLockDelay": {opts{withLockDelay(sec)}, opts{withLockDelay(2 * sec)}, "(2s)", "has 1s", "has 0s"},
+		"WithMaxHold":   {opts{withMaxHold(hour)}, opts{withMaxHold(2 * hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
+		"WithFencing":   {nil, opts{withFencing}, "()", "has no token", "has no token"},
+		"WithFair":      {nil, opts{withFair, once, redsync.WithPriority(7), noHandOver}, "", "", ""}, // about waiting
 	} {
 		playMetAs(t, name, func(f field) {
-			inside := func(outer, inner options, texts ...string) {
-				for _, outer := range []options{outer, append(options{shared}, outer...)} {
+			inside := func(outer, inner opts, texts ...string) {
+				for _, outer := range []opts{outer, append(opts{withShared}, outer...)} {
 					f.inside("lock", func(ctx context.Context) {
-						m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
+						m := f.NewMutex("lock", append(opts{withShared}, inner...)...)
 						synctest.Wait()
 						if len(texts) == 0 {
 							f.joins(ctx, m, redsync.FromContext(ctx), name)
 							return
 						}
 						for _, do := range dos {
-							err := do(m, ctx, never)
-							require.ErrorIs(f, err, redsync.ErrNested)
-							require.NotErrorIs(f, err, redsync.ErrFailed)
-							for _, text := range append(texts, name, `"lock"`) {
-								require.ErrorContains(f, err, text)
-							}
+							isNested(f, do(m, ctx, never), append(texts, name, `"lock"`)...)
 						}
 					}, outer...)
 				}
@@ -72,13 +73,11 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
-			require.NoError(f, f.Do(ctx, "lock", nothing))
+			noError(f, f.Do(ctx, "lock", nothing))
 			for _, do := range dos {
-				err := do(f.NewMutex("lock", redsync.WithMinHold(time.Second)), ctx, never)
-				require.ErrorIs(f, err, redsync.ErrNested)
-				require.ErrorContains(f, err, "WithMinHold(1s)")
+				isNested(f, do(f.NewMutex("lock", withMinHold(sec)), ctx, never), "WithMinHold(1s)")
 			}
-		}, redsync.WithMinHold(time.Minute))
+		}, withMinHold(minute))
 	})
 }
 
@@ -88,47 +87,23 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
 			outer := redsync.FromContext(ctx)
-			require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error {
+			errorIs(f, f.Do(ctx, "lock", func(context.Context) error {
 				until := outer.Until()
-				time.Sleep(time.Second)
-				f.silently("Downgrade", func() {
-					err := outer.Downgrade(ctx)
-					require.ErrorIs(f, err, redsync.ErrNested)
-					require.NotErrorIs(f, err, redsync.ErrFailed)
-					require.ErrorContains(f, err, `downgrade "lock"`)
-				})
+				time.Sleep(sec)
+				f.silently("Downgrade", func() { isNested(f, outer.Downgrade(ctx), `downgrade "lock"`) })
 				assert.Equal(f, until, outer.Until())
 				return f.notRun(f.TryDo(f.Context(), "lock", never, withShared))
 			}), errOthers)
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
-				require.NoError(f, outer.Downgrade(inner))
-				require.NoError(f, outer.Downgrade(inner), "again")
+			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				noError(f, outer.Downgrade(inner))
+				noError(f, outer.Downgrade(inner)) // again
 				return f.ran(f.TryDo(f.Context(), "lock", nothing, withShared))
 			}, withShared))
-			require.ErrorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
+			errorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
 		})
-		require.NoError(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		noError(f, f.does("lock", func(ctx context.Context) error {
 			return f.Do(ctx, "lock", nothing)
-		}), "the next hold is exclusive again")
-	})
-}
-
-// The hold of a Do is lost, and the Mutex gets another one, while an exclusive call that had joined the first still runs.
-// That call is not on the second hold, which therefore can be downgraded.
-func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
-	playMet(t, func(f field) {
-		m := f.NewMutex("lock")
-		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
-			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-				f.lose(allNodes...)
-				<-inner.Done()
-				locked(f, m)
-				f.downgrades(m)
-				f.unlock(m)
-				return nil
-			})
-		}), redsync.ErrLockLost)
-		f.noKeys()
+		})) // the next hold is exclusive again
 	})
 }
 
@@ -137,17 +112,16 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.NewMutex("lock")
-		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+		errorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
+			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				f.silently("Unlock", func() {
 					ok, err := m.Unlock()
 					assert.False(f, ok)
-					require.ErrorIs(f, err, redsync.ErrNested)
+					isNested(f, err, `unlock "lock"`)
 					require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-					require.ErrorContains(f, err, `unlock "lock"`)
 				})
 				_, err := m.Detach(inner)
-				require.ErrorContains(f, err, "Do unlocks it")
+				says(f, err, "Do unlocks it")
 				alive(f, m)
 				f.keysOn(5)
 				return inner.Err()
@@ -158,12 +132,11 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 			return nil
 		}), redsync.ErrNotHeld)
 
-		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
+		errorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 				f.lose(allNodes...)
 				<-inner.Done()
-				_, err := m.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockLost, "the Unlock fails, because the hold is over anyway")
+				failsWith(f, m.Unlock, redsync.ErrLockLost) // the hold is over anyway
 				return nil
 			})
 		}), redsync.ErrLockLost)
@@ -180,11 +153,11 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 		joined, not := 0, 0
 		atEachTurn(t, func(f field, turning turner) {
 			f.meet()
-			_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			_ = f.does("lock", func(ctx context.Context) error {
 				outer := redsync.FromContext(ctx)
 				ctx = turning(context.WithoutCancel(ctx), func() {
 					if err := change(outer); err != nil {
-						assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+						assert.ErrorIs(f, err, redsync.ErrNested) // the call has joined
 					}
 					synctest.Wait()
 				})
@@ -196,9 +169,9 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 						not++
 					}
 					ok, err := m.Valid()
-					assert.True(f, ok, "no function runs without the lock")
+					assert.True(f, ok) // no function runs without the lock
 					ran, _ := f.TryDo(f.Context(), "lock", nothing, withShared)
-					assert.False(f, ran, "a reader beside an exclusive call")
+					assert.False(f, ran) // a reader beside an exclusive call
 					return err
 				})
 				if err != nil {
@@ -218,9 +191,9 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 // A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
 func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
-		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			require.ErrorIs(f, f.NewMutex("lock", redsync.WithValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
-			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
+		errorIs(f, f.does("lock", func(ctx context.Context) error {
+			errorIs(f, f.NewMutex("lock", withValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
+			adopts := f.NewMutex("lock", withSequencer(redsync.FromContext(ctx).Sequencer()))
 			return adopts.Do(ctx, func(inner context.Context) error {
 				assert.Same(f, adopts, redsync.FromContext(inner))
 				synctest.Wait()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 )
@@ -39,13 +38,13 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 						wg.Go(func() {
 							err := f.Do(ctx, "lock", func(context.Context) error {
 								joined.Add(1)
-								time.Sleep(time.Second)
+								time.Sleep(sec)
 								return errWork
 							}, c.inner...)
 							if !errors.Is(err, errWork) {
 								assert.ErrorIs(f, err, redsync.ErrNested)
 								assert.NotErrorIs(f, err, redsync.ErrFailed)
-								assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
+								says(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
 							}
 						})
 					}
@@ -63,9 +62,9 @@ func TestLimitOfOneOfTwoHolds(t *testing.T) {
 	for full, other := range map[string]string{"a": "b", "b": "a"} {
 		play(t, func(f field) {
 			f.inside(other, func(ctx context.Context) {
-				require.NoError(f, f.Do(ctx, full, func(ctx context.Context) error {
+				noError(f, f.Do(ctx, full, func(ctx context.Context) error {
 					for range 5 {
-						require.ErrorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
+						errorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
 					}
 					return f.Do(ctx, other, func(ctx context.Context) error {
 						return f.Do(ctx, other, nothing)
@@ -80,7 +79,7 @@ func TestNestingOutOfRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, n := range []int{0, -1} {
 			refuses(t, k.NewMutex("lock", redsync.WithNesting(n)), fmt.Sprintf("WithNesting(%d) is out of range: 1 or more", n))
-			require.ErrorContains(k, k.Do(k.Context(), "lock", never, redsync.WithNesting(n)), "is out of range")
+			says(k, k.does("lock", never, redsync.WithNesting(n)), "is out of range")
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 )
@@ -17,15 +16,15 @@ import (
 func TestSeveralNamesJoin(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.NewMultiMutex([]string{"a", "b", "c"})
-		require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+		noError(f, m.Do(f.Context(), func(ctx context.Context) error {
 			synctest.Wait()
 			f.joins(ctx, f.NewMultiMutex([]string{"c", "b", "a"}), m, "all of them")
 			f.joins(ctx, f.NewMultiMutex(both), m, "two of three")
 			f.joins(ctx, f.NewMutex("b"), m, "one")
 			f.joins(ctx, f.NewMutex("b", withShared), m, "read in write")
 			f.refusesNested(ctx, f.NewMultiMutex([]string{"z", "c", "a"}), redsync.ErrNested, `"a", "c"`)
-			require.NoError(f, f.NewMultiMutex([]string{"y", "z"}).Do(ctx, func(inner context.Context) error {
-				assert.Equal(f, "y, z", redsync.FromContext(inner).Name(), "a call joins only if it finds one of its names, so this Do has locked")
+			noError(f, f.NewMultiMutex([]string{"y", "z"}).Do(ctx, func(inner context.Context) error {
+				assert.Equal(f, "y, z", redsync.FromContext(inner).Name()) // a call joins only if it finds one of its names, so this Do has locked
 				synctest.Wait()
 				f.joins(inner, f.NewMultiMutex([]string{"a", "z"}), redsync.FromContext(inner), "of both holds")
 				return nil
@@ -34,7 +33,7 @@ func TestSeveralNamesJoin(t *testing.T) {
 		}))
 		f.inside("a", func(ctx context.Context) {
 			f.inside("b", func(ctx context.Context) {}, withShared)
-			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
+			noError(f, f.Do(ctx, "b", func(ctx context.Context) error {
 				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade, `"b"`)
 				return nil
 			}, withShared))
@@ -48,12 +47,10 @@ func TestACallOnTwoHolds(t *testing.T) {
 	for _, lost := range both {
 		playAs(t, lost, func(f field) {
 			var cause error
-			err := f.Do(f.Context(), "a", func(ctx context.Context) error {
+			err := f.does("a", func(ctx context.Context) error {
 				return f.Do(ctx, "b", func(ctx context.Context) error {
 					err := f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-						for _, n := range f.nodes {
-							n.Del(lost)
-						}
+						f.drop(lost)
 						<-ctx.Done()
 						cause = context.Cause(ctx)
 						return nil
@@ -63,8 +60,8 @@ func TestACallOnTwoHolds(t *testing.T) {
 					return nil
 				})
 			})
-			require.ErrorIs(f, cause, redsync.ErrLockLost)
-			require.ErrorIs(f, err, cause)
+			errorIs(f, cause, redsync.ErrLockLost)
+			errorIs(f, err, cause)
 		})
 	}
 }
@@ -72,16 +69,16 @@ func TestACallOnTwoHolds(t *testing.T) {
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
 	playMet(t, func(f field) {
-		two := redsync.WithPermits(2)
+		two := twoPermits
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()
-			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", redsync.WithPermits(5))} {
+			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", withPermits(5))} {
 				f.refusesNested(ctx, m, redsync.ErrNested, `permit of "lock"`)
 				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
 			}
-			require.NoError(f, f.Do(ctx, "other", nothing, two))
-			require.NoError(f, f.Do(f.Context(), "lock", nothing, two), "a Do that does not get the context acquires a second permit")
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+			noError(f, f.Do(ctx, "other", nothing, two))
+			noError(f, f.does("lock", nothing, two)) // a Do that does not get the context acquires a second permit
+			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))
 				synctest.Wait()
 				f.refusesNested(inner, f.NewMutex("lock", two), redsync.ErrNested)
@@ -89,6 +86,6 @@ func TestPermitsDoNotJoin(t *testing.T) {
 				return nil
 			}))
 		}, two)
-		f.inside("lock", func(ctx context.Context) { require.NoError(f, f.Do(ctx, "lock", nothing, redsync.WithPermits(1))) })
+		f.inside("lock", func(ctx context.Context) { noError(f, f.Do(ctx, "lock", nothing, onePermit)) })
 	})
 }

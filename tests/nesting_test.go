@@ -29,7 +29,7 @@ func (f field) silently(what string, do func()) {
 // inside calls do within a Do on a name.
 func (f field) inside(name string, do func(ctx context.Context), options ...redsync.Option) {
 	f.Helper()
-	require.NoError(f, f.Do(f.Context(), name, func(ctx context.Context) error {
+	noError(f, f.does(name, func(ctx context.Context) error {
 		do(ctx)
 		return nil
 	}, options...))
@@ -70,31 +70,25 @@ func (f field) refusesNested(ctx context.Context, m *redsync.Mutex, want error, 
 }
 
 func TestDoWithinDoJoinsTheHold(t *testing.T) {
-	type key struct{}
-	for name, derive := range map[string]func(ctx context.Context) context.Context{
-		"its context":   func(ctx context.Context) context.Context { return ctx },
-		"WithoutCancel": context.WithoutCancel,
-		"WithValue":     func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) },
-	} {
-		playMetAs(t, name, func(f field) {
+	for _, derives := range []bool{false, true} {
+		playMet(t, func(f field) {
 			f.inside("lock", func(ctx context.Context) {
 				m := redsync.FromContext(ctx)
-				ctx = derive(ctx)
+				if derives {
+					ctx = context.WithValue(context.WithoutCancel(ctx), t, 1)
+				}
 				synctest.Wait()
 				f.joins(ctx, m, m, "the same Mutex")
 				f.joins(ctx, f.NewMutex("lock", withFair), m, "another Mutex")
-				f.joins(ctx, f.With(redsync.WithTries(1)).NewMutex("lock"), m, "of a copy of the Redsync")
-				var wg sync.WaitGroup
-				wg.Go(func() { f.joins(ctx, f.NewMutex("lock"), m, "another goroutine") })
-				wg.Wait()
+				f.joins(ctx, f.With(once).NewMutex("lock"), m, "of a copy of the Redsync")
 				f.silently("Redsync", func() {
 					fails := func(context.Context) error { return errWork }
-					require.ErrorIs(f, f.Do(ctx, "lock", fails), errWork)
-					require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
+					errorIs(f, f.Do(ctx, "lock", fails), errWork)
+					errorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
 						return f.ran(f.TryDo(ctx, "lock", fails))
 					})), errWork)
 				})
-				require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
+				noError(f, f.Do(ctx, "other", func(ctx context.Context) error {
 					other := redsync.FromContext(ctx)
 					assert.Equal(f, "other", other.Name())
 					synctest.Wait()
@@ -118,25 +112,23 @@ func TestContextOfAJoinedCall(t *testing.T) {
 		f.inside("lock", func(outer context.Context) {
 			ctx, cancel := context.WithCancelCause(outer)
 			var left context.Context
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				cancel(enough)
-				require.ErrorIs(f, context.Cause(inner), enough)
+				errorIs(f, context.Cause(inner), enough)
 				return outer.Err()
 			}))
-			require.NoError(f, f.Do(outer, "lock", func(inner context.Context) error {
+			noError(f, f.Do(outer, "lock", func(inner context.Context) error {
 				left = inner //nolint:fatcontext // to look at it afterwards
 				return nil
 			}))
 			isOver(f, left, context.Canceled)
 
 			err := f.Do(ctx, "lock", never)
-			for _, not := range []error{redsync.ErrFailed, redsync.ErrNested} {
-				require.NotErrorIs(f, err, not)
-			}
-			require.ErrorIs(f, err, enough)
-			require.ErrorIs(f, err, context.Canceled)
-			require.ErrorContains(f, f.Do(outer, "lock", nil), "the function is nil")
-			require.ErrorContains(f, f.Do(outer, "lock", never, redsync.WithTries(-1)), "WithTries(-1) is out of range")
+			require.NotErrorIs(f, err, redsync.ErrFailed)
+			require.NotErrorIs(f, err, redsync.ErrNested)
+			errorIs(f, err, enough, context.Canceled)
+			says(f, f.Do(outer, "lock", nil), "the function is nil")
+			says(f, f.Do(outer, "lock", never, withTries(-1)), "WithTries(-1) is out of range")
 		})
 	})
 }
@@ -150,27 +142,27 @@ func TestWhichKindsJoin(t *testing.T) {
 			synctest.Wait()
 			f.joins(ctx, writer, outer, "write in write")
 			f.joins(ctx, reader, outer, "read in write")
-			require.NoError(f, reader.Do(ctx, func(ctx context.Context) error {
+			noError(f, reader.Do(ctx, func(ctx context.Context) error {
 				f.joins(ctx, writer, outer, "write in read in write: the hold is exclusive")
 				return nil
 			}))
-			require.NoError(f, outer.Downgrade(ctx))
+			noError(f, outer.Downgrade(ctx))
 			synctest.Wait()
 			f.joins(ctx, reader, outer, "read after Downgrade")
 			f.refusesNested(ctx, writer, redsync.ErrUpgrade, `"lock"`)
 		})
 		f.inside("lock", func(ctx context.Context) { // a reader's
 			outer := redsync.FromContext(ctx)
-			time.Sleep(time.Second)
-			waits := f.calls(f.another(), patient()...)
+			time.Sleep(sec)
+			waits := f.foreign()
 			time.Sleep(ms)
 			f.joins(ctx, reader, outer, "read in read, while a writer waits")
-			require.ErrorIs(f, f.notRun(reader.TryDo(f.Context(), never)), errOthers, "a TryDo without the context does not join, and finds the lock taken")
+			errorIs(f, f.notRun(reader.TryDo(f.Context(), never)), errOthers) // a TryDo without the context does not join, and finds the lock taken
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
-			require.False(f, waits.isDone())
-			time.AfterFunc(time.Second, func() { f.unlock(waits.Mutex) })
+			f.stillWait(waits)
+			time.AfterFunc(sec, func() { f.unlock(waits) })
 		}, withShared)
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		f.noKeys()
 	})
 }
@@ -179,20 +171,17 @@ func TestWhichKindsJoin(t *testing.T) {
 // between.
 func TestLockWithinDoIsAnError(t *testing.T) {
 	play(t, func(f field) {
-		shared := withShared
 		var left context.Context
-		for _, outer := range []opts{nil, {shared}} {
+		for _, outer := range []opts{nil, {withShared}} {
 			f.inside("lock", func(ctx context.Context) {
 				left = context.WithoutCancel(ctx) //nolint:fatcontext // for calls that come afterwards
 				own := redsync.FromContext(ctx)
 				f.silently("Lock", func() {
 					for _, err := range []error{
-						f.NewMutex("lock", shared).LockContext(ctx), f.NewMutex("lock", shared).TryLockContext(left),
+						f.NewMutex("lock", withShared).LockContext(ctx), f.NewMutex("lock", withShared).TryLockContext(left),
 						own.LockContext(ctx), own.TryLockContext(ctx),
 					} {
-						require.ErrorIs(f, err, redsync.ErrNested)
-						require.NotErrorIs(f, err, redsync.ErrFailed)
-						require.ErrorContains(f, err, `"lock"`)
+						isNested(f, err, `"lock"`)
 					}
 					writer := f.NewMutex("lock").LockContext(ctx)
 					require.Equal(f, outer != nil, errors.Is(writer, redsync.ErrUpgrade))
@@ -200,20 +189,20 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 				})
 				f.confirms(own.Valid())
 				err := f.another().NewMutex("lock").TryLockContext(ctx)
-				require.Error(f, err)
-				require.NotErrorIs(f, err, redsync.ErrNested, "another Redsync cannot know that the lock is held around the call")
+				erred(f, err)
+				require.NotErrorIs(f, err, redsync.ErrNested) // another Redsync cannot know that the lock is held around the call
 			}, outer...)
 			m := f.NewMutex("lock")
-			require.NoError(f, m.LockContext(left), "Lock works once the hold is over, even with its old context")
+			noError(f, m.LockContext(left)) // Lock works once the hold is over, even with its old context
 			f.unlock(m)
 		}
-		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
+		errorIs(f, f.does("lock", func(ctx context.Context) error {
 			f.unlock(redsync.FromContext(ctx))
 			m := f.NewMutex("lock")
-			require.NoError(f, m.LockContext(ctx), "Lock works once the function has unlocked")
+			noError(f, m.LockContext(ctx)) // Lock works once the function has unlocked
 			f.unlock(m)
 			return f.Do(ctx, "lock", func(inner context.Context) error {
-				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
+				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner)) // the call has not joined: it has a hold of its own
 				return nil
 			})
 		}), redsync.ErrNotHeld)
@@ -226,7 +215,7 @@ var ways = map[string]func() error{
 	"fails":         func() error { return errWork },
 	"panics":        func() error { panic("the user's") },
 	"calls Goexit":  func() error { runtime.Goexit(); return nil },
-	"returns later": func() error { time.Sleep(20 * time.Second); return nil },
+	"returns later": func() error { time.Sleep(20 * sec); return nil },
 }
 
 // The hold lasts until joined calls have returned, even if the context that they were given does not end with the outer
@@ -240,31 +229,31 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 			var joined, outer sync.WaitGroup
 			outer.Go(func() {
 				defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
-				_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+				_ = f.does("lock", func(ctx context.Context) error {
 					for i := range 3 {
 						joined.Go(func() {
 							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 								<-inner.Done()
 								assert.Equal(f, ended, time.Now())
 								assert.ErrorIs(f, context.Cause(inner), context.Canceled)
-								time.Sleep(time.Duration(i) * 10 * time.Second)
+								time.Sleep(time.Duration(i) * 10 * sec)
 								return redsync.FromContext(inner).Err()
 							}))
 						})
 					}
 					synctest.Wait()
-					waiter = f.calls(other, patient()...)
-					time.Sleep(time.Second)
+					waiter = f.waits(other)
+					time.Sleep(sec)
 					defer func() { ended = time.Now() }()
 					return end()
 				})
 			})
 			outer.Wait()
 			joined.Wait()
-			assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
+			assert.Equal(f, ended.Add(20*sec), left) // Do has waited for all joined calls
 			f.within(waiter, 10*ms)
 			assert.WithinDuration(f, left, waiter.at, 10*ms)
-			f.unlock(waiter.Mutex)
+			f.unlock(waiter)
 			f.noKeys()
 		})
 	}
@@ -282,31 +271,31 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 			outer = redsync.FromContext(ctx)
 			wg.Go(func() {
 				<-returned
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				m := f.NewMutex("lock", forever)
 				assert.ErrorIs(f, m.LockContext(ctx), context.Canceled)
 				assert.NoError(f, m.Do(context.WithoutCancel(ctx), func(inner context.Context) error {
-					assert.Same(f, m, redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
+					assert.Same(f, m, redsync.FromContext(inner)) // the call has not joined: it has a hold of its own
 					return inner.Err()
 				}))
-				assert.WithinDuration(f, released, time.Now(), 100*ms, "it waits for the release")
+				assert.WithinDuration(f, released, time.Now(), 100*ms) // it waits for the release
 			})
 			wg.Go(func() {
 				assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 					<-inner.Done()
 					close(returned)
-					time.Sleep(20 * time.Second)
+					time.Sleep(20 * sec)
 					assert.ErrorIs(f, f.Do(inner, "lock", never), context.Canceled)
 					inner = context.WithoutCancel(inner)
 					f.silently("Do in a joined function", func() {
 						assert.ErrorIs(f, f.Do(inner, "lock", func(ctx context.Context) error {
-							assert.ErrorIs(f, ctx.Err(), context.Canceled, "the context that the call was given has ended already")
+							assert.ErrorIs(f, ctx.Err(), context.Canceled) // the context that the call was given has ended already
 							assert.Same(f, outer, redsync.FromContext(ctx))
 							return errWork
 						}), errWork)
 						assert.ErrorIs(f, f.NewMutex("lock").LockContext(inner), redsync.ErrNested)
 					})
-					time.Sleep(20 * time.Second)
+					time.Sleep(20 * sec)
 					released = time.Now()
 					return outer.Err()
 				}))
@@ -325,20 +314,17 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 		lose func(f field)
 		is   error
 	}{
-		"the nodes lose it": {func(f field) { f.lose(allNodes...) }, redsync.ErrLockAlreadyExpired},
+		"the nodes lose it": {hit(field.lose, allNodes...), redsync.ErrLockAlreadyExpired},
 		"WithMaxHold":       {func(field) {}, redsync.ErrMaxHold},
-		"Close":             {func(f field) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed},
+		"Close":             {func(f field) { noError(f, f.Close(f.Context())) }, redsync.ErrClosed},
 	} {
 		for _, waits := range []bool{false, true} {
 			playAs(t, fmt.Sprintf("%s, the outer function has returned: %v", name, waits), func(f field) {
-				lost := func(err error) {
-					assert.ErrorIs(f, err, redsync.ErrLockLost)
-					assert.ErrorIs(f, err, c.is)
-				}
+				lost := func(err error) { assert.ErrorIs(f, err, redsync.ErrLockLost); assert.ErrorIs(f, err, c.is) }
 				var wg sync.WaitGroup
 				joined := make(chan struct{})
 				wg.Go(func() {
-					lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
+					lost(f.does("lock", func(ctx context.Context) error {
 						wg.Go(func() {
 							err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 								close(joined)
@@ -353,7 +339,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 							lost(err)
 							assert.ErrorIs(f, err, errWork)
 							assert.NotErrorIs(f, err, redsync.ErrFailed)
-							assert.ErrorContains(f, err, `do "lock"`)
+							says(f, err, `do "lock"`)
 						})
 						<-joined
 						if waits {
@@ -362,15 +348,15 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 						<-ctx.Done()
 						if name == "the nodes lose it" {
 							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
-								assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
+								assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again)) // the call has not joined: it has a hold of its own
 								return again.Err()
 							}))
 						}
 						return nil
-					}, redsync.WithMaxHold(10*time.Second)))
+					}, withMaxHold(10*sec)))
 				})
 				<-joined
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				c.lose(f)
 				wg.Wait()
 			})

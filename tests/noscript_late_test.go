@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
@@ -40,15 +39,13 @@ func (f field) neverInFull() {
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 	playMet(t, func(f field) {
 		f.hasNoScript(100*ms, 3, 4)
-		m := obtained(t, f.NewMutex("lock", withFencing))
+		m := f.obtains(withFencing)
 		f.unlock(m)
 		time.Sleep(ms)
 		f.neverInFull()
 
 		f.hasNoScript(100*ms, allNodes...)
-		ctx, cancel := context.WithTimeout(f.Context(), 50*ms)
-		defer cancel()
-		require.ErrorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)
+		errorIs(t, m.TryLockContext(limited(f, 50*ms)), context.DeadlineExceeded)
 		f.neverInFull()
 	})
 }

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,25 +36,21 @@ func TestObserveAttempt(t *testing.T) {
 		"given up undecided":         {frozen: []int{0, 2, 4}, want: observe.Attempt{Took: patience, Granted: 2, Failed: 3}, err: failed},
 		"ended by the context":       {frozen: []int{0, 1, 2, 4}, want: observe.Attempt{Took: 300 * ms, Granted: 1}, err: late}, // the others have not failed
 	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				f.splits(c.taken...)
-				f.kill(c.down...)
-				f.freeze(c.frozen...)
-				f.delays("set")
-				ctx := f.Context()
-				if c.want.Took == 300*ms {
-					var cancel func()
-					ctx, cancel = context.WithTimeout(ctx, c.want.Took)
-					defer cancel()
-				}
-				locked := f.NewMutex("lock").TryLockContext(ctx)
-				got, err := only[observe.Attempt](f.T, r)
-				c.want.Name, c.want.Mode, c.want.Try = "lock", observe.Plain, 1
-				assert.Equal(t, c.want, got)
-				assert.True(t, c.err(err), "%v", err)
-				assert.Equal(t, locked == nil, err == nil)
-			})
+		observingAs(t, name, func(f field, r *redsynctest.Recorder) {
+			f.splits(c.taken...)
+			f.kill(c.down...)
+			f.freeze(c.frozen...)
+			f.delays("set")
+			ctx := f.Context()
+			if c.want.Took == 300*ms {
+				ctx = limited(f, c.want.Took)
+			}
+			locked := f.NewMutex("lock").TryLockContext(ctx)
+			got, err := only[observe.Attempt](f, r)
+			c.want.Name, c.want.Mode, c.want.Try = "lock", observe.Plain, 1
+			assert.Equal(f, c.want, got)
+			assert.True(f, c.err(err), "%v", err)
+			assert.Equal(f, locked == nil, err == nil)
 		})
 	}
 }
@@ -62,14 +59,14 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.anothers()
 		time.AfterFunc(2500*ms, func() { f.lose(allNodes...) })
-		locked(f, f.NewMutex("lock", redsync.WithRetryDelay(400*ms)))
+		f.locks(withRetryDelay(400 * ms))
 		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)
 		for i, a := range attempts {
-			assert.Equal(t, max(i, 1), a.Try, "the first try is two attempts: a plain one, and one that queues")
+			assert.Equal(t, max(i, 1), a.Try) // the first try is two attempts: a plain one, and one that queues
 			assert.Equal(t, i == 8, errs[i] == nil)
 		}
-		acquired, _ := only[observe.Acquired](f.T, r)
+		acquired, _ := only[observe.Acquired](f, r)
 		assert.Equal(t, observe.Acquired{
 			Name: "lock", Mode: observe.Plain, Took: 2800 * ms, Waited: 2800 * ms, Tries: 8, Left: validity,
 			Call: acquired.Call,
@@ -80,24 +77,21 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.NewMutex("lock")
-		for _, c := range []struct {
-			op, command string
-			do          func() error
-		}{
-			{"lock", "set", m.Lock},
-			{"extend", "evalsha", func() error { return second(m.Extend()) }},
-			{"valid", "evalsha", func() error { return second(m.Valid()) }},
-			{"unlock", "evalsha", func() error { return second(m.Unlock()) }},
-		} {
+		for _, op := range []string{"Lock", "Extend", "Valid", "Unlock"} {
 			forget(r)
-			f.delays(c.command)
-			require.NoError(f, c.do(), c.op)
-			time.Sleep(time.Second)
+			if op == "Lock" {
+				f.delays("set")
+				locked(f, m)
+			} else {
+				f.delays("evalsha")
+				f.confirms(operations(m)[op]())
+			}
+			time.Sleep(sec)
 			votes, errs := of[observe.Vote](r)
-			require.Len(f, votes, 5, c.op)
+			require.Len(f, votes, 5, op)
 			for i, v := range votes {
 				assert.Equal(t, observe.Vote{
-					Name: "lock", Mode: observe.Plain, Node: i, Op: c.op, Took: time.Duration(i) * 10 * ms, Late: i > 2,
+					Name: "lock", Mode: observe.Plain, Node: i, Op: strings.ToLower(op), Took: time.Duration(i) * 10 * ms, Late: i > 2,
 				}, v)
 				assert.NoError(t, errs[i])
 			}
@@ -111,8 +105,8 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
 		f.freeze(3)
-		require.Error(f, f.NewMutex("lock").TryLock())
-		time.Sleep(20 * time.Second)
+		erred(f, f.tries())
+		time.Sleep(20 * sec)
 		votes, errs := of[observe.Vote](r)
 		got := map[int]error{}
 		for i, v := range votes {
@@ -120,7 +114,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 				assert.NotContains(t, got, v.Node)
 				got[v.Node] = errs[i]
 				assert.Equal(t, v.Node == 3, v.Late)
-				assert.Equal(t, v.Node == 3, v.Took == 5*time.Second, "the longest that a connection is trusted")
+				assert.Equal(t, v.Node == 3, v.Took == 5*sec) // the longest that a connection is trusted
 			}
 		}
 		require.Len(f, got, 5)
@@ -130,7 +124,7 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 			require.ErrorAs(f, got[i], &failed)
 			assert.Equal(t, i, failed.Node)
 		}
-		assert.ErrorContains(t, got[2], "ERR no")
+		says(t, got[2], "ERR no")
 		assert.NoError(t, got[4])
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -51,26 +52,17 @@ func (s ending) forget() {
 	}
 }
 
-// panicking calls do, which must panic.
-func (s ending) panicking(do func()) {
-	s.Helper()
-	assert.PanicsWithValue(s, "the user's", do)
-}
-
-// counts is how many locks begin and end by which event. A Released that does not end a lock is late.
-type counts struct{ acquired, released, detached, lost, late int }
-
 // Each ending is played with one kind of lock, in turn. From the length of the gate on, it is played with each kind.
 func TestEachLockEndsOnce(t *testing.T) {
 	ends := maps.Clone(endings)
 	for name, lose := range losses {
 		for call, do := range doings {
-			ends[call+", "+name] = func(s ending) counts { return s.loses(do, lose) }
+			ends[call+", "+name] = func(s ending) string { return s.loses(do, lose) }
 		}
 	}
 	for i, name := range slices.Sorted(maps.Keys(ends)) {
 		for k, kind := range lockKinds {
-			plays := (i+k)%testlength.InGate(4, 4, 1, 1) == 0
+			plays := (i+k)%testlength.InGate(4, 4, 2, 1) == 0
 			if strings.HasPrefix(name, "Lead") {
 				plays = kind.mode == observe.Plain
 			}
@@ -83,7 +75,7 @@ func TestEachLockEndsOnce(t *testing.T) {
 					time.Sleep(10 * guard)
 					synctest.Wait()
 					assert.Equal(t, want, count(r.All()))
-					assert.Equal(t, want.acquired, want.released+want.detached+want.lost, "each lock ends once")
+					assert.Equal(t, strings.Count(want, "acquired"), len(regexp.MustCompile("released|detached|lost").FindAllString(want, -1))) // each lock ends once
 					assertWaitsEnd(t, r.All())
 					assertMode(t, r.All(), kind.mode)
 				})
@@ -114,7 +106,7 @@ func assertWaitsEnd(t *testing.T, events []any) {
 			end(e.Call)
 		}
 	}
-	assert.Empty(t, waits, "these calls still wait")
+	assert.Empty(t, waits) // these calls still wait
 }
 
 // rivalOf has the mode of a kind's rival, if it is another one.
@@ -130,233 +122,218 @@ func assertMode(t *testing.T, events []any, want observe.Mode) {
 	}
 }
 
-// endings are the ways in which a lock ends. Each returns what observers must be told, apart from calls that wait.
-var endings = map[string]func(s ending) counts{
-	"Unlock": func(s ending) counts {
+// endings are the ways in which a lock ends. Each returns, sorted, what observers must be told, apart from calls that wait.
+var endings = map[string]func(s ending) string{
+	"Unlock": func(s ending) string {
 		s.unlock(s.holds())
-		return counts{acquired: 1, released: 1}
+		return "acquired released"
 	},
-	"Unlock without a quorum": func(s ending) counts {
+	"Unlock without a quorum": func(s ending) string {
 		m := s.holds()
 		s.freeze(majority...)
 		failsWith(s, m.Unlock, redsync.ErrNoQuorum)
 		s.thaw(majority...)
-		return counts{acquired: 1, released: 1}
+		return "acquired released"
 	},
-	"Unlock after Until": func(s ending) counts {
+	"Unlock after Until": func(s ending) string {
 		m := s.holds()
 		time.Sleep(guard)
 		failsWith(s, m.Unlock, redsync.ErrLockAlreadyExpired)
-		return counts{acquired: 1, lost: 1, late: 1}
+		return "acquired late lost"
 	},
-	"Extend finds it forgotten": func(s ending) counts {
+	"Extend finds it forgotten": func(s ending) string {
 		m := s.holds()
 		s.forget()
 		failsWith(s, m.Extend, redsync.ErrLockLost)
 		_, _ = m.Unlock()
-		return counts{acquired: 1, lost: 1, late: 1}
+		return "acquired late lost"
 	},
-	"the watchdog finds it forgotten": func(s ending) counts {
+	"the watchdog finds it forgotten": func(s ending) string {
 		m := s.holds(withWatchdog)
 		s.forget()
 		time.Sleep(guard)
 		_, _ = m.Unlock()
-		return counts{acquired: 1, lost: 1, late: 1}
+		return "acquired late lost"
 	},
-	"WithMaxHold": func(s ending) counts {
-		_ = s.holds(withWatchdog, redsync.WithMaxHold(guard))
-		return counts{acquired: 1, lost: 1}
+	"WithMaxHold": func(s ending) string {
+		_ = s.holds(withWatchdog, withMaxHold(guard))
+		return "acquired lost"
 	},
-	"nobody unlocks": func(s ending) counts {
+	"nobody unlocks": func(s ending) string {
 		_ = s.holds()
-		return counts{acquired: 1, lost: 1}
+		return "acquired lost"
 	},
-	"Close": func(s ending) counts {
+	"Close": func(s ending) string {
 		m := s.holds(withWatchdog)
 		shut(s, s.Redsync)
 		_, _ = m.Unlock()
-		return counts{acquired: 1, lost: 1}
+		return "acquired lost"
 	},
-	"the next Lock, as the nodes have forgotten it": func(s ending) counts {
-		m := s.holds(redsync.WithTries(3))
+	"the next Lock, as the nodes have forgotten it": func(s ending) string {
+		m := s.holds(withTries(3))
 		s.forget()
 		if s.kind.shared || s.kind.permit { // the nodes would grant it a second one, so it waits for its own
-			require.ErrorIs(s, m.Lock(), redsync.ErrFailed)
+			errorIs(s, m.Lock(), redsync.ErrFailed)
 			_, _ = m.Unlock()
-			return counts{acquired: 1, released: 1}
+			return "acquired released"
 		}
 		locked(s, m)
 		s.unlock(m)
-		return counts{acquired: 2, lost: 1, released: 1}
+		return "acquired acquired lost released"
 	},
-	"a hand-over": func(s ending) counts {
+	"a hand-over": func(s ending) string {
 		m := locked(s, s.kind.rival(s.Redsync))
 		c := s.begins(s.lock(patient()...))
 		s.unlock(m)
-		s.within(c, time.Second)
-		s.unlock(c.Mutex)
-		return counts{acquired: 2, released: 2}
+		s.served(c, sec)
+		return "acquired acquired released released"
 	},
-	"Detach": func(s ending) counts {
+	"Detach": func(s ending) string {
 		s.detaches(s.holds())
-		return counts{acquired: 1, detached: 1}
+		return "acquired detached"
 	},
-	"Detach, adoption, Unlock": func(s ending) counts {
+	"Detach, adoption, Unlock": func(s ending) string {
 		q := s.detaches(s.holds())
-		m := s.lock(redsync.WithSequencer(q))
-		s.confirms(m.Extend())
+		m := s.lock(withSequencer(q))
+		s.extends(m)
 		s.unlock(m)
-		return counts{acquired: 2, detached: 1, released: 1}
+		return "acquired acquired detached released"
 	},
-	"Unlock of what was not adopted yet": func(s ending) counts {
+	"Unlock of what was not adopted yet": func(s ending) string {
 		q := s.detaches(s.holds())
-		s.unlock(s.lock(redsync.WithSequencer(q)))
-		return counts{acquired: 1, detached: 1, late: 1}
+		s.unlock(s.lock(withSequencer(q)))
+		return "acquired detached late"
 	},
-	"Do": func(s ending) counts {
-		require.NoError(s, s.lock().Do(s.Context(), func(context.Context) error { return nil }))
-		return counts{acquired: 1, released: 1}
+	"Do": func(s ending) string {
+		noError(s, s.lock().Do(s.Context(), nothing))
+		return "acquired released"
 	},
-	"Do inside Do": func(s ending) counts {
+	"Do inside Do": func(s ending) string {
 		m := s.lock()
-		err := m.Do(s.Context(), func(ctx context.Context) error {
-			return m.Do(ctx, func(context.Context) error { return nil })
-		})
-		assert.Equal(s, s.kind.permit, errors.Is(err, redsync.ErrNested), "a permit is not joined")
-		return counts{acquired: 1, released: 1}
+		err := m.Do(s.Context(), func(ctx context.Context) error { return m.Do(ctx, nothing) })
+		assert.Equal(s, s.kind.permit, errors.Is(err, redsync.ErrNested)) // a permit is not joined
+		return "acquired released"
 	},
-	"the function of Do panics": func(s ending) counts {
-		s.panicking(func() { _ = s.lock().Do(s.Context(), func(context.Context) error { panic("the user's") }) })
-		return counts{acquired: 1, released: 1}
+	"the function of Do panics": func(s ending) string {
+		panicked(s, func() { _ = s.lock().Do(s.Context(), func(context.Context) error { panic("the user's") }) })
+		return "acquired released"
 	},
-	"another observer panics at Acquired": func(s ending) counts {
-		s.panicking(func() { _ = s.lock(redsync.WithObserver(panics{on: "acquired"})).Lock() })
-		return counts{acquired: 1, lost: 1}
+	"another observer panics at Acquired": func(s ending) string {
+		panicked(s, func() { _ = s.lock(panicsAt("acquired")).Lock() })
+		return "acquired lost"
 	},
-	"another observer panics at Released": func(s ending) counts {
-		m := s.holds(redsync.WithObserver(panics{on: "released"}))
-		s.panicking(func() { _, _ = m.Unlock() })
-		return counts{acquired: 1, released: 1}
+	"another observer panics at Released": func(s ending) string {
+		m := s.holds(panicsAt("released"))
+		panicked(s, func() { _, _ = m.Unlock() })
+		return "acquired released"
 	},
-	"another observer panics at Detached": func(s ending) counts {
-		m := s.holds(redsync.WithObserver(panics{on: "detached"}))
-		s.panicking(func() { _, _ = m.Detach(s.Context()) })
-		return counts{acquired: 1, detached: 1}
+	"another observer panics at Detached": func(s ending) string {
+		m := s.holds(panicsAt("detached"))
+		panicked(s, func() { _, _ = m.Detach(s.Context()) })
+		return "acquired detached"
 	},
-	"another observer panics at Attempt": func(s ending) counts {
-		s.panicking(func() { _ = s.lock(redsync.WithObserver(panics{on: "attempt"})).Lock() })
-		return counts{}
+	"another observer panics at Attempt": func(s ending) string {
+		panicked(s, func() { _ = s.lock(panicsAt("attempt")).Lock() })
+		return ""
 	},
-	"its own Mutex has it": func(s ending) counts {
-		m := s.holds(redsync.WithTries(3))
-		require.ErrorIs(s, m.Lock(), redsync.ErrFailed)
+	"its own Mutex has it": func(s ending) string {
+		m := s.holds(withTries(3))
+		errorIs(s, m.Lock(), redsync.ErrFailed)
 		s.unlock(m)
-		return counts{acquired: 1, released: 1}
+		return "acquired released"
 	},
-	"TryLock does not wait": func(s ending) counts {
+	"TryLock does not wait": func(s ending) string {
 		m := locked(s, s.kind.rival(s.Redsync))
-		require.Error(s, s.lock().TryLock())
+		erred(s, s.lock().TryLock())
 		s.unlock(m)
-		return counts{acquired: 1, released: 1}
+		return "acquired released"
 	},
 }
 
 // doings are the calls that lock, call a function and unlock.
-var doings = map[string]func(s ending, work func(context.Context) error) error{
-	"Do": func(s ending, work func(context.Context) error) error {
-		return s.lock(redsync.WithMaxHold(3*guard)).Do(s.Context(), work)
+var doings = map[string]func(s ending, do work) error{
+	"Do": func(s ending, do work) error {
+		return s.lock(withMaxHold(3*guard)).Do(s.Context(), do)
 	},
-	"TryDo": func(s ending, work func(context.Context) error) error {
-		ran, err := s.lock(redsync.WithMaxHold(3*guard)).TryDo(s.Context(), work)
-		assert.True(s, ran)
-		return err
+	"TryDo": func(s ending, do work) error {
+		return s.ran(s.lock(withMaxHold(3*guard)).TryDo(s.Context(), do))
 	},
-	"Lead": func(s ending, work func(context.Context) error) error {
+	"Lead": func(s ending, do work) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		return s.Lead(ctx, s.kind.names[0], func(term context.Context) error {
 			defer cancel() // it leads once
-			return work(term)
-		}, redsync.WithMaxHold(3*guard))
+			return do(term)
+		}, withMaxHold(3*guard))
 	},
 }
 
 // loses calls do with a function that loses its lock. do must return that.
-func (s ending) loses(do func(ending, func(context.Context) error) error, lose func(ending, context.Context) counts) (want counts) {
+func (s ending) loses(do func(ending, work) error, lose func(ending, context.Context) string) (want string) {
 	own := errors.New("of the function")
 	err := do(s, func(ctx context.Context) error {
 		time.Sleep(ms) // until all nodes have it
 		want = lose(s, ctx)
 		return own
 	})
-	require.ErrorIs(s, err, redsync.ErrLockLost)
-	require.ErrorIs(s, err, own)
+	errorIs(s, err, redsync.ErrLockLost, own)
 	require.NotErrorIs(s, err, redsync.ErrNotHeld)
 	require.NotErrorIs(s, err, redsync.ErrNoQuorum)
 	return want
 }
 
 // losses are the ways in which the function of a Do loses its lock. Each returns what observers must be told.
-var losses = map[string]func(s ending, ctx context.Context) counts{
-	"whose watchdog finds it forgotten": func(s ending, ctx context.Context) counts {
+var losses = map[string]func(s ending, ctx context.Context) string{
+	"whose watchdog finds it forgotten": func(s ending, ctx context.Context) string {
 		s.forget()
 		<-ctx.Done()
-		require.ErrorIs(s, context.Cause(ctx), redsync.ErrLockLost)
-		return counts{acquired: 1, lost: 1, late: 1}
+		errorIs(s, context.Cause(ctx), redsync.ErrLockLost)
+		return "acquired late lost"
 	},
-	"whose Extend finds it forgotten": func(s ending, ctx context.Context) counts {
+	"whose Extend finds it forgotten": func(s ending, ctx context.Context) string {
 		s.forget()
-		_, err := redsync.FromContext(ctx).ExtendContext(ctx)
-		require.ErrorIs(s, err, redsync.ErrLockLost)
-		return counts{acquired: 1, lost: 1, late: 1}
+		failsWith(s, redsync.FromContext(ctx).Extend, redsync.ErrLockLost)
+		return "acquired late lost"
 	},
-	"whose release finds it forgotten": func(s ending, _ context.Context) counts {
+	"whose release finds it forgotten": func(s ending, _ context.Context) string {
 		s.forget()
-		return counts{acquired: 1, released: 1}
+		return "acquired released"
 	},
-	"whose release finds that it was forced": func(s ending, ctx context.Context) counts {
+	"whose release finds that it was forced": func(s ending, ctx context.Context) string {
 		other := s.kind.lock(s.another())
-		st, err := other.Inspect(ctx)
-		require.NoError(s, err)
-		require.NoError(s, other.ForceUnlock(ctx, st.Holders[0]))
-		return counts{acquired: 1, released: 1}
+		s.releases(other, s.inspected(other).Holders[0])
+		return "acquired released"
 	},
-	"and unlocks it afterwards": func(s ending, ctx context.Context) counts {
+	"and unlocks it afterwards": func(s ending, ctx context.Context) string {
 		s.freeze(majority...)
 		<-ctx.Done()
 		s.thaw(majority...)
-		_, err := redsync.FromContext(ctx).Unlock()
-		require.Error(s, err)
-		return counts{acquired: 1, lost: 1, late: 1}
+		erred(s, second(redsync.FromContext(ctx).Unlock()))
+		return "acquired late lost"
 	},
-	"as it ends WithMaxHold": func(_ ending, ctx context.Context) counts {
+	"as it ends WithMaxHold": func(_ ending, ctx context.Context) string {
 		<-ctx.Done()
-		return counts{acquired: 1, lost: 1, late: 1}
+		return "acquired late lost"
 	},
-	"by Close": func(s ending, ctx context.Context) counts {
-		require.NoError(s, s.Close(ctx))
-		return counts{acquired: 1, lost: 1}
+	"by Close": func(s ending, ctx context.Context) string {
+		noError(s, s.Close(ctx))
+		return "acquired lost"
 	},
 }
 
-// count counts the events that say that a lock begins or ends.
-func count(events []any) (c counts) {
+// count names the events that say that a lock begins or ends, sorted. A Released that does not end a lock is late.
+func count(events []any) string {
+	var words []string
 	for _, e := range events {
-		switch e := e.(type) {
-		case observe.Acquired:
-			c.acquired++
-		case observe.Detached:
-			c.detached++
-		case observe.Lost:
-			c.lost++
-		case observe.Released:
-			if e.Ended {
-				c.released++
-			} else {
-				c.late++
-			}
+		word := strings.ToLower(reflect.TypeOf(e).Name())
+		if released, ok := e.(observe.Released); ok && !released.Ended {
+			word = "late"
+		}
+		if slices.Contains([]string{"acquired", "detached", "lost", "released", "late"}, word) {
+			words = append(words, word)
 		}
 	}
-	return c
+	slices.Sort(words)
+	return strings.Join(words, " ")
 }
 
 // Each reader that shares the lock of another has an Acquired and an end of its own.
@@ -364,14 +341,14 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		var readers []*redsync.Mutex
 		for range 4 {
-			readers = append(readers, locked(k, k.NewMutex("lock", withShared)))
+			readers = append(readers, k.locks(withShared))
 		}
-		assert.Equal(k, readers[0].Value(), readers[3].Value(), "they share a lock")
+		assert.Equal(k, readers[0].Value(), readers[3].Value()) // they share a lock
 		k.unlock(readers[1])
 		k.unlock(readers[2])
 		time.Sleep(10 * guard)
 		synctest.Wait()
-		assert.Equal(t, counts{acquired: 4, released: 2, lost: 2}, count(r.All()))
+		assert.Equal(t, "acquired acquired acquired acquired lost lost released released", count(r.All()))
 		assertMode(t, r.All(), observe.Shared)
 	})
 }
@@ -380,16 +357,16 @@ func TestObserveWaiting(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
 		forget(r)
-		first, second := k.calls(k.Redsync, patient()...), k.calls(k.Redsync, patient()...)
+		first, second := k.inLine(), k.inLine()
 		waits, _ := of[observe.Waiting](r)
-		require.Len(k, waits, 2, "the second waits behind the first")
+		require.Len(k, waits, 2) // the second waits behind the first
 		assert.Equal(k, observe.Waiting{Name: "lock", Mode: observe.Plain, Call: waits[0].Call}, waits[0])
 		second.cancel()
 		<-second.done
 		k.unlock(m)
-		k.within(first, time.Second)
-		gaveUp, _ := only[observe.NotAcquired](k.T, r)
-		acquired, _ := only[observe.Acquired](k.T, r)
+		k.within(first, sec)
+		gaveUp, _ := only[observe.NotAcquired](k, r)
+		acquired, _ := only[observe.Acquired](k, r)
 		assert.Equal(k, []uint64{waits[0].Call, waits[1].Call}, []uint64{acquired.Call, gaveUp.Call})
 		assert.NotEqual(k, acquired.Call, gaveUp.Call)
 	})
@@ -399,12 +376,12 @@ func TestObserveWaiting(t *testing.T) {
 func TestObserversBehindAPanicAreTold(t *testing.T) {
 	kitMet(t, func(k kit) {
 		r := &redsynctest.Recorder{}
-		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "acquired"}), redsync.WithObserver(r))
+		m := k.NewMutex("lock", panicsAt("acquired"), withObserver(r))
 		panicked(t, func() { _ = m.Lock() })
 		acquired, _ := only[observe.Acquired](t, r)
 		assert.Equal(t, "lock", acquired.Name)
 		_, why := only[observe.Lost](t, r)
-		require.ErrorIs(t, why, redsync.ErrLockLost)
-		assert.ErrorContains(t, why, "panicked")
+		errorIs(t, why, redsync.ErrLockLost)
+		says(t, why, "panicked")
 	})
 }

@@ -2,15 +2,16 @@ package redsync_test
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -36,15 +37,13 @@ func (c *contexts) note(ctx context.Context, event any) {
 	c.told = append(c.told, told{ctx, event})
 }
 
-func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)         { c.note(ctx, e) }
-func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)               { c.note(ctx, e) }
-func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired)       { c.note(ctx, e) }
-func (c *contexts) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) { c.note(ctx, e) }
-func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended)       { c.note(ctx, e) }
-func (c *contexts) ObserveWaiting(ctx context.Context, e observe.Waiting)         { c.note(ctx, e) }
-func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)       { c.note(ctx, e) }
-func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
-func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
+func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)   { c.note(ctx, e) }
+func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)         { c.note(ctx, e) }
+func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired) { c.note(ctx, e) }
+func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended) { c.note(ctx, e) }
+func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released) { c.note(ctx, e) }
+func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached) { c.note(ctx, e) }
+func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)         { c.note(ctx, e) }
 
 // taken returns the events since its last call.
 func (c *contexts) taken() []told {
@@ -61,7 +60,7 @@ func (c *contexts) taken() []told {
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
-		k.Redsync = k.With(redsync.WithObserver(seen))
+		k.Redsync = k.With(withObserver(seen))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
@@ -69,60 +68,51 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			called = time.Now()
 			return context.WithValue(k.Context(), key{}, name)
 		}
-		tells := func(name string, want ...any) {
-			got, wanted := map[string]bool{}, map[string]bool{}
-			for _, e := range want {
-				wanted[fmt.Sprintf("%T", e)] = true
-			}
+		tells := func(name, want string) {
+			got := map[string]bool{}
 			for _, e := range seen.taken() {
-				kind := fmt.Sprintf("%T", e.event)
+				kind := reflect.TypeOf(e.event).Name()
 				got[kind] = true
-				_, extends := e.event.(observe.Extended)
 				switch {
 				case name != "":
 					assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
-					start, _ := reflect.TypeAssert[time.Time](reflect.ValueOf(e.event).FieldByName("Start"))
-					assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
-				case extends:
-					assert.Equal(k, "lock", e.ctx.Value(key{}), "the watchdog has the values of Lock")
+					assert.Equal(k, called, reflect.ValueOf(e.event).FieldByName("Start").Interface(), "%s of %s", kind, name)
+				case kind == "Extended":
+					assert.Equal(k, "lock", e.ctx.Value(key{})) // the watchdog has the values of Lock
 					assert.Nil(k, e.ctx.Done())
 				default:
 					assert.Equal(k, context.Background(), e.ctx, kind)
 				}
 			}
-			assert.Equal(k, wanted, got, name)
+			assert.Equal(k, strings.Fields(want), slices.Sorted(maps.Keys(got)), name)
 		}
 		m := k.NewMutex("lock", withWatchdog)
-		require.NoError(k, m.LockContext(call("lock")))
-		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
-		for name, do := range map[string]func(context.Context) (bool, error){"extend": m.ExtendContext, "valid": m.ValidContext} {
-			k.confirms(do(call(name)))
-			if name == "extend" {
-				tells(name, observe.Vote{}, observe.Extended{})
-			} else {
-				tells(name, observe.Vote{})
-			}
-		}
+		noError(k, m.LockContext(call("lock")))
+		tells("lock", "Acquired Attempt Vote")
+		k.confirms(m.ExtendContext(call("extend")))
+		tells("extend", "Extended Vote")
+		k.confirms(m.ValidContext(call("valid")))
+		tells("valid", "Vote")
 		k.confirms(m.UnlockContext(call("unlock")))
-		tells("unlock", observe.Vote{}, observe.Released{})
-		require.NoError(k, m.LockContext(call("lock")))
+		tells("unlock", "Released Vote")
+		noError(k, m.LockContext(call("lock")))
 		forget(r)
 		err := k.NewMutex("lock").TryLockContext(call("not acquired"))
-		require.Error(k, err)
-		failed, why := only[observe.NotAcquired](k.T, r)
+		erred(k, err)
+		failed, why := only[observe.NotAcquired](k, r)
 		assert.Equal(k, observe.NotAcquired{Name: "lock", Mode: observe.Plain}, failed)
 		assert.Equal(k, err, why)
 		_ = seen.taken()
 		_, err = m.Detach(call("detach"))
-		require.NoError(k, err)
-		tells("detach", observe.Detached{})
+		noError(k, err)
+		tells("detach", "Detached")
 		k.lose(allNodes...)
-		require.NoError(k, m.LockContext(call("lock")))
+		noError(k, m.LockContext(call("lock")))
 		_ = seen.taken()
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		k.lose(majority...)
-		time.Sleep(3 * time.Second)
-		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
+		time.Sleep(3 * sec)
+		tells("", "Extended Lost Vote")
 		_, _ = m.Unlock()
 	})
 }
@@ -130,26 +120,26 @@ func TestObserveContextsAndStarts(t *testing.T) {
 // A lock that is unlocked before its Mutex has adopted it has no times.
 func TestObserveAdoption(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		a := f.NewMutex("lock", withValue(f.held().Value()))
 		forget(r)
 		f.delays("evalsha")
-		f.confirms(a.Extend())
-		acquired, _ := only[observe.Acquired](f.T, r)
+		f.extends(a)
+		acquired, _ := only[observe.Acquired](f, r)
 		assert.Equal(t, observe.Acquired{
 			Name: "lock", Mode: observe.Plain, Took: 20 * ms, Left: validity - 20*ms,
 		}, acquired)
 		assert.Empty(t, redsynctest.Events[observe.Extended](r))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		f.unlock(a)
-		released, _ := only[observe.Released](f.T, r)
+		released, _ := only[observe.Released](f, r)
 		assert.Equal(t, observe.Released{
 			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * ms, Left: validity - 1020*ms,
 		}, released)
 
-		a = f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		a = f.NewMutex("lock", withValue(f.held().Value()))
 		forget(r)
 		f.unlock(a)
-		released, _ = only[observe.Released](f.T, r)
+		released, _ = only[observe.Released](f, r)
 		assert.Equal(t, observe.Released{Name: "lock", Mode: observe.Plain}, released)
 	})
 }
@@ -166,66 +156,62 @@ func TestObserveReleased(t *testing.T) {
 		"in time": {func(f field) {
 			time.Sleep(2999 * ms)
 			f.delays("evalsha")
-		}, at(3*time.Second, 20*ms), nil},
-		"over before":             {func(field) { time.Sleep(time.Minute - ms) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
-		"found to be over":        {func(f field) { f.lose(majority...) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
-		"too few answers to tell": {func(f field) { f.freeze(majority...) }, at(ms, patience), redsync.ErrNoQuorum},
+		}, at(3*sec, 20*ms), nil},
+		"over before":             {func(field) { time.Sleep(minute - ms) }, observe.Released{Held: minute}, redsync.ErrLockAlreadyExpired},
+		"found to be over":        {hit(field.lose, majority...), at(ms, 0), redsync.ErrLockAlreadyExpired},
+		"too few answers to tell": {hit(field.freeze, majority...), at(ms, patience), redsync.ErrNoQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := f.held()
-				c.given(f)
-				_, unlocked := m.Unlock()
-				_, _ = m.Unlock() // ErrNotHeld is no event
-				got, err := only[observe.Released](f.T, r)
-				c.want.Name, c.want.Mode = "lock", observe.Plain
-				assert.Equal(t, c.want, got)
-				assert.Equal(t, unlocked, err)
-				require.ErrorIs(f, err, c.is)
-			})
+		observingAs(t, name, func(f field, r *redsynctest.Recorder) {
+			m := f.held()
+			c.given(f)
+			_, unlocked := m.Unlock()
+			_, _ = m.Unlock() // ErrNotHeld is no event
+			got, err := only[observe.Released](f, r)
+			c.want.Name, c.want.Mode = "lock", observe.Plain
+			assert.Equal(f, c.want, got)
+			assert.Equal(f, unlocked, err)
+			errorIs(f, err, c.is)
 		})
 	}
 }
 
 func TestObserveExtendedByHand(t *testing.T) {
-	const left = validity - 5*time.Second
+	const left = validity - 5*sec
 	for name, c := range map[string]struct {
 		given func(f field)
 		want  observe.Extended
 		err   error
 		max   time.Duration // WithMaxHold
 	}{
-		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, time.Hour},
-		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
-		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
-		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
-		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * time.Second}, redsync.ErrMaxHold, 7 * time.Second},
+		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, hour},
+		"unconfirmed":            {hit(field.refuse, majority...), observe.Extended{Left: left}, redsync.ErrExtendFailed, hour},
+		"no answer until Until":  {hit(field.freeze, majority...), observe.Extended{Took: left}, redsync.ErrLockLost, hour},
+		"proven lost":            {hit(field.lose, majority...), observe.Extended{Left: left}, redsync.ErrLockLost, hour},
+		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * sec}, redsync.ErrMaxHold, 7 * sec},
 	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := f.held(redsync.WithMaxHold(c.max))
-				time.Sleep(4999 * ms)
-				c.given(f)
-				_, extended := m.Extend()
-				got, err := only[observe.Extended](f.T, r)
-				c.want.Name, c.want.Mode = "lock", observe.Plain
-				assert.Equal(t, c.want, got)
-				require.ErrorIs(f, err, c.err)
-				assert.Equal(t, extended, err)
-			})
+		observingAs(t, name, func(f field, r *redsynctest.Recorder) {
+			m := f.held(withMaxHold(c.max))
+			time.Sleep(4999 * ms)
+			c.given(f)
+			_, extended := m.Extend()
+			got, err := only[observe.Extended](f, r)
+			c.want.Name, c.want.Mode = "lock", observe.Plain
+			assert.Equal(f, c.want, got)
+			errorIs(f, err, c.err)
+			assert.Equal(f, extended, err)
 		})
 	}
 }
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held(redsync.WithExpiry(9*time.Second), withWatchdog)
-		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*ms}
+		m := k.held(nineSeconds, withWatchdog)
+		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*sec - 92*ms}
 		extended := func(failed error, want ...observe.Extended) {
 			got, errs := of[observe.Extended](r)
 			assert.Equal(t, want, got)
 			for _, err := range errs {
-				require.ErrorIs(k, err, failed)
+				errorIs(k, err, failed)
 			}
 			forget(r)
 		}
@@ -233,7 +219,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		extended(nil, each, each)
 
 		k.freeze(majority...) // at 7 s; the extension begins at 9 s, and waits for 900 ms
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * sec)
 		late := func(took, later time.Duration) observe.Extended {
 			e := each
 			e.Took, e.Left = took, each.Left-later
@@ -243,7 +229,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 
 		k.thaw(allNodes...)
 		time.Sleep(500 * ms)
-		extended(nil, late(200*ms, 2*time.Second))
+		extended(nil, late(200*ms, 2*sec))
 		k.unlock(m)
 		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})

@@ -18,6 +18,9 @@ import (
 // This file tests how observers are set. It also tests that observers are told of background events in order, and that
 // this delays no lock.
 
+// unconfirmed is the event of one release of "lock" on the last node.
+var unconfirmed = observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
+
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
@@ -25,13 +28,15 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 		k.confirms(m.Unlock())
 		time.Sleep(100 * ms)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
-		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
+		require.Len(k, got, 2) // the release was sent at once, and again after 50 ms
 		for i, u := range got {
-			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: u.Pending}, u)
+			want := unconfirmed
+			want.Pending = u.Pending
+			assert.Equal(t, want, u)
 			assert.Error(t, errs[i])
 		}
 		assert.Equal(t, 1, got[1].Pending)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * sec)
 		got, _ = of[observe.ReleaseUnconfirmed](r)
 		assert.InDelta(t, 12, len(got), 2)
 		for _, u := range got {
@@ -57,17 +62,17 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 				got, errs := of[observe.ReleaseUnconfirmed](r)
 				require.NotEmpty(k, got)
 				for i, u := range got {
-					require.Error(k, errs[i])
-					want := observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
+					erred(k, errs[i])
+					want := unconfirmed
 					if i == len(got)-1 {
-						assert.InDelta(t, 7*time.Second, u.Within, float64(time.Second), "the keys expire within 8 s")
+						assert.InDelta(t, 7*sec, u.Within, float64(sec)) // the keys expire within 8 s
 						want.Name, want.Mode, want.GivenUp, want.Within = "", "", true, u.Within
 					}
 					assert.Equal(t, want, u)
 				}
 				forget(r)
-				time.Sleep(time.Minute)
-				assert.Empty(t, redsynctest.Events[observe.ReleaseUnconfirmed](r), "nothing is told after Close")
+				time.Sleep(minute)
+				assert.Empty(t, redsynctest.Events[observe.ReleaseUnconfirmed](r)) // nothing is told after Close
 			})
 		})
 	}
@@ -91,17 +96,17 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		kitMetAs(t, name, func(k kit) {
 			b := &blocker{gate: make(chan struct{})}
 			var log safeBuffer
-			rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			rs := k.With(withObserver(b), logsTo(&log))
 			dog := locked(k, rs.NewMutex("lock", withWatchdog))
-			time.Sleep(3 * time.Second) // the observer is stuck in the first extension
-			m := locked(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
+			time.Sleep(3 * sec) // the observer is stuck in the first extension
+			m := locked(k, rs.NewMutex("other", oneSecond))
 			start := time.Now()
 			<-m.Lost()
 			took(k, start, 988*ms)
-			time.Sleep(time.Minute)
-			require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
+			time.Sleep(minute)
+			alive(k, dog) // the watchdog extends the lock although the observer is stuck
 			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
-			assert.Empty(k, lost(), "the stuck observer has been told of no loss yet")
+			assert.Empty(k, lost()) // the stuck observer has been told of no loss yet
 			if closes {
 				start = time.Now()
 				shut(k, rs)
@@ -114,7 +119,7 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 			close(b.gate)
 			assert.Len(k, lost(), 1)
 			extended, _ := of[observe.Extended](&b.Recorder)
-			assert.Len(k, extended, 23, "the watchdog has extended 23 times within 63.988 s")
+			assert.Len(k, extended, 23) // the watchdog has extended 23 times within 63.988 s
 		})
 	}
 }
@@ -129,9 +134,9 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 	onKit(t, func(k kit) {
 		r := &redsynctest.Recorder{}
 		lost := 0
-		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
-		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
-		locked(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
+		counts := withObserver(onlyLost{func(observe.Lost) { lost++ }})
+		rs := k.With(withObserver(r), counts, withObserver(r))
+		locked(k, rs.NewMutex("lock", withObserver(r), counts))
 		acquired, _ := of[observe.Acquired](r)
 		assert.Len(k, acquired, 1)
 		time.Sleep(guard)
@@ -143,14 +148,14 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 func TestObserversThatAreNoneAreAnError(t *testing.T) {
 	var pointer *slog.Logger
 	for want, option := range map[string]redsync.Option{
-		"WithObserver(<nil>): it has no method of an observer":               redsync.WithObserver(nil),
-		"WithObserver(int): it has no method of an observer":                 redsync.WithObserver(1),
-		"WithObserver(redsynctest.Recorder): it has no method of an observe": redsync.WithObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
+		"WithObserver(<nil>): it has no method of an observer":               withObserver(nil),
+		"WithObserver(int): it has no method of an observer":                 withObserver(1),
+		"WithObserver(redsynctest.Recorder): it has no method of an observe": withObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
 		playAs(t, want, func(f field) {
-			refuses(f.T, f.NewMutex("lock", option), want)
-			refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
+			refuses(f, f.NewMutex("lock", option), want)
+			refuses(f, f.With(option).NewMutex("lock", withObserver(&redsynctest.Recorder{})), want)
 			f.hasSent(0)
 		})
 	}

@@ -20,11 +20,13 @@ import (
 // This file tests operations that could overtake each other: one comes while another operation of the same lock is
 // being sent, or waits for its replies.
 
-// pausing returns a function that calls end in another goroutine. end ends the hold of m. Once the hold has ended, the
-// function yields many times, like a goroutine that is preempted for long, so that everything goes on that need not
-// wait for it. The function does not sleep, because time stands still in a bubble while end waits for a mutex.
-func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
-	return func() {
+// pausing stores a function in hook that calls end in another goroutine, and returns one that waits for end. end ends the
+// hold of m. Once the hold has ended, the function yields many times, like a goroutine that is preempted for long, so that
+// everything goes on that need not wait for it. The function does not sleep, because time stands still in a bubble while
+// end waits for a mutex.
+func pausing(hook *atomic.Pointer[func()], m *redsync.Mutex, end func()) (wait func()) {
+	var wg sync.WaitGroup
+	pause := func() {
 		ended := peek.Ended(m)
 		wg.Go(end)
 		<-ended
@@ -32,6 +34,8 @@ func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 			runtime.Gosched()
 		}
 	}
+	hook.Store(&pause)
+	return wg.Wait
 }
 
 // hookedProcess returns a Redsync. If a function is stored in hook, the next Send runs it first.
@@ -48,11 +52,9 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
 		m := f.as(rs).held(withSetNXOnExtend)
-		var wg sync.WaitGroup
-		pause := pausing(&wg, m, func() { f.unlock(m) })
-		hook.Store(&pause)
+		wait := pausing(&hook, m, func() { f.unlock(m) })
 		failsWith(t, m.Extend, redsync.ErrNotHeld)
-		wg.Wait()
+		wait()
 		f.noKeys()
 	})
 }
@@ -62,22 +64,18 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
+		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, nineSeconds)
 		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * ms, Err: "NOSCRIPT No matching script. Please use EVAL."})
-		for _, n := range f.nodes[1:] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 50 * ms})
-		}
-		time.Sleep(3*time.Second + ms) // it has sent the script to all, by SHA1
-		var wg sync.WaitGroup
-		pause := pausing(&wg, m, func() { f.unlock(m) })
-		hook.Store(&pause)
+		onEach(f.nodes[1:], "evalsha", 1, embedded.Fault{Delay: 50 * ms})
+		time.Sleep(3*sec + ms) // it has sent the script to all, by SHA1
+		wait := pausing(&hook, m, func() { f.unlock(m) })
 		before := f.commands("eval")
 		time.Sleep(5 * ms)
 		synctest.Wait()
-		require.Nil(t, hook.Load(), "the hook was called when the script was sent in full")
+		require.Nil(t, hook.Load()) // the hook was called when the script was sent in full
 		assert.Equal(t, before+1, f.commands("eval"))
-		assert.False(t, f.nodes[0].Exists("lock"), "the release reaches the node after the script")
-		wg.Wait()
+		assert.False(t, f.nodes[0].Exists("lock")) // the release reaches the node after the script
+		wait()
 		f.noKeys()
 	})
 }
@@ -105,20 +103,18 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return pausesAfter{p, &hook} })
 		m := locked(t, rs.NewMutex("lock"))
 		_, err := m.Extend() // the nodes know the script
-		require.NoError(t, err)
+		noError(t, err)
 		synctest.Wait()
-		var wg sync.WaitGroup
 		var before int
-		pause := pausing(&wg, m, func() {
+		wait := pausing(&hook, m, func() {
 			_, err := m.Detach(f.Context())
 			before = f.commands("evalsha")
 			assert.NoError(f, err)
 		})
-		hook.Store(&pause)
 		failsWith(t, m.Extend, redsync.ErrNotHeld)
-		wg.Wait()
+		wait()
 		synctest.Wait()
-		assert.Equal(t, before, f.commands("evalsha"), "the Extend sends nothing after Detach")
+		assert.Equal(t, before, f.commands("evalsha")) // the Extend sends nothing after Detach
 		assert.Equal(t, 10, before)
 	})
 }

@@ -42,7 +42,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
 				changing(t, e.nodes, func(c change) {
 					u := user{c.T, e.open(c)}
-					options := opts{redsync.WithOwner(oddLabel), withWatchdog}
+					options := opts{withOwner(oddLabel), withWatchdog}
 					if !kind.permit {
 						options = append(options, withFencing)
 					}
@@ -54,17 +54,16 @@ func TestOwnerOfEachKind(t *testing.T) {
 						synctest.Wait()
 						u.ownedBy(peek.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
-							has, err := c.nodes[1].Get(key)
-							require.NoError(u, err)
+							has := must(c.nodes[1].Get(key))
 							assert.Contains(u, has, peek.Value(m))
 							assert.Equal(u, kind.shared, has != peek.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
 						isTaken(u, rival.TryLock())
-						time.Sleep(30 * time.Second) // the watchdog extends it
-						u.confirms(m.Extend())
+						time.Sleep(30 * sec) // the watchdog extends it
+						u.extends(m)
 						u.confirms(m.Valid())
-						require.NoError(u, u.Current(u.Context(), m.Sequencer()))
+						noError(u, u.current(u.Redsync, m.Sequencer()))
 						u.unlock(m)
 						synctest.Wait()
 						obtained(u, rival)
@@ -85,12 +84,12 @@ func TestOwnerInDoAndLead(t *testing.T) {
 			calls++
 			return nil
 		}
-		owned := redsync.WithOwner(oddLabel)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
-		require.NoError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
-			return k.Do(ctx, "lock", says, redsync.WithOwner("of a joined call"))
+		owned := withOwner(oddLabel)
+		noError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
+		noError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
+			return k.Do(ctx, "lock", says, withOwner("of a joined call"))
 		}))
-		require.NoError(t, k.Lead(k.Context(), "lock", says, owned))
+		noError(t, k.Lead(k.Context(), "lock", says, owned))
 		assert.Equal(t, 3, calls)
 	})
 }
@@ -103,25 +102,18 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 			receiver := f.as(f.another())
 			f.closes(receiver.Redsync)
 			label := "giver " + oddLabel
-			giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
+			giver, since := kind.lock(f.Redsync, withOwner(label)), time.Now()
 			locked(f, giver)
 			s := f.detaches(giver)
-			for by, encoding := range encodings {
-				data, err := encoding.write(s)
-				require.NoError(f, err, by)
-				var got redsync.Sequencer
-				require.NoError(f, encoding.read(data, &got), by)
-				assert.Equal(f, s, got, by)
-			}
-			time.Sleep(time.Second)
-			m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
-			receiver.confirms(m.Extend())
+			time.Sleep(sec)
+			m := receiver.NewMutex(s.Name, withSequencer(s), withOwner("receiver"))
+			receiver.extends(m)
 			f.ownedBy(peek.Value(m), label, since)
-			require.NoError(f, f.Current(f.Context(), s))
+			noError(f, f.current(f.Redsync, s))
 			given := f.detaches(m)
 			assert.Equal(f, s.Value, given.Value)
-			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
-			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+			m = receiver.NewMutex(s.Name, withSequencer(given), withOwner("receiver"))
+			noError(f, m.Do(f.Context(), func(ctx context.Context) error {
 				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
 				return nil
 			}))
@@ -147,34 +139,34 @@ func TestOwnerOutOfRange(t *testing.T) {
 	} {
 		play(t, func(f field) {
 			for _, m := range []*redsync.Mutex{
-				f.With(redsync.WithOwner(bad)).NewMutex("lock"), f.NewMultiMutex(both, redsync.WithOwner("good"), redsync.WithOwner(bad)),
+				f.With(withOwner(bad)).NewMutex("lock"), f.NewMultiMutex(both, withOwner("good"), withOwner(bad)),
 			} {
 				refuses(t, m, want)
 				text := m.Lock().Error()
 				assert.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) }), "%q", text)
 				assert.Less(t, len(text), 600)
 			}
-			require.ErrorContains(t, f.Do(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
-			require.ErrorContains(t, f.Lead(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
+			says(t, f.does("lock", never, withOwner(bad)), want)
+			says(t, f.Lead(f.Context(), "lock", never, withOwner(bad)), want)
 			assert.Zero(t, f.traffic())
 		})
 	}
 	onKit(t, func(k kit) { // the longest one, and the last of two
-		k.unlocks(k.held(redsync.WithOwner("a"), redsync.WithOwner(strings.Repeat("x", 128))))
+		k.unlocks(k.held(withOwner("a"), withOwner(strings.Repeat("x", 128))))
 	})
 }
 
 // A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
 func TestOwnerOfTheNextLock(t *testing.T) {
 	playMet(t, func(f field) {
-		m := locked(t, f.NewMutex("lock"))
-		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
-		redsync.WithOwner("a").Apply(m)
+		m := f.locks()
+		c := f.inLine(withOwner("a"))
+		withOwner("a").Apply(m)
 		plain := peek.Value(m)
 		f.atOnce(m, c)
 		assert.NotEqual(t, plain, peek.Value(c.Mutex))
 		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
-		f.unlocks(c.Mutex)
+		f.unlocks(c)
 		locked(t, m)
 		f.ownedBy(peek.Value(m), "a", time.Now())
 		f.unlocks(m)

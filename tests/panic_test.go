@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -20,8 +19,8 @@ import (
 
 func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 	for by, option := range map[string]redsync.Option{
-		"attempt":         redsync.WithObserver(panics{on: "attempt"}),
-		"acquired":        redsync.WithObserver(panics{on: "acquired"}),
+		"attempt":         panicsAt("attempt"),
+		"acquired":        panicsAt("acquired"),
 		"log of attempt":  logs("redsync: attempt won"),
 		"log of acquired": logs("redsync: acquired"),
 	} {
@@ -36,7 +35,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 				assert.Empty(f, m.Value())
 				f.noKeys()
 				before := f.traffic()
-				time.Sleep(time.Minute)
+				time.Sleep(minute)
 				f.hasSent(before, "nothing extends the lock after the panic")
 				f.closesAtOnce()
 			})
@@ -47,10 +46,8 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 // Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
-		for _, n := range f.nodes[3:] {
-			require.NoError(t, n.Set("lock", "another's"))
-		}
-		m := f.NewMutex("lock", withFair, redsync.WithObserver(panics{on: "attempt"}))
+		f.occupy("lock", 3, 4)
+		m := f.NewMutex("lock", withFair, panicsAt("attempt"))
 		panicked(t, func() { _ = m.Lock() })
 		synctest.Wait()
 		f.nobodyWaits()
@@ -60,61 +57,56 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
-		m := f.NewMutex("lock", redsync.WithValue(value), withWatchdog, redsync.WithObserver(panics{on: "acquired"}))
+		m := f.NewMutex("lock", withValue(value), withWatchdog, panicsAt("acquired"))
 		panicked(t, func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
 		isOver(t, m, redsync.ErrNotHeld)
 		f.confirms(m.Valid()) // the panic in Extend releases nothing
 		before := f.traffic()
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
+		time.Sleep(10 * sec)
+		f.hasSent(before) // nothing extends the lock after the panic
 		f.keysOn(0)
 		f.closesAtOnce()
 	})
 }
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
-	quick := redsync.WithRetryDelay(10 * ms)
-	at := func(n int) func() bool { // reports whether it is called for the nth time
-		return func() bool { n--; return n == 0 }
+	quick := withRetryDelay(10 * ms)
+	type panicking = func(now func()) redsync.Option // now panics in the given call
+	generates := func(now func()) redsync.Option {
+		return withGenValueFunc(func() (string, error) { now(); return rand.Text(), nil })
 	}
-	generates := func(n int) redsync.Option {
-		now := at(n)
-		return redsync.WithGenValueFunc(func() (string, error) {
-			if now() {
-				panic("the user's")
-			}
-			return rand.Text(), nil
-		})
+	delays := func(now func()) redsync.Option {
+		return redsync.WithRetryDelayFunc(func(int) time.Duration { now(); return 10 * ms })
 	}
-	delays := func(n int) redsync.Option {
-		now := at(n)
-		return redsync.WithRetryDelayFunc(func(int) time.Duration {
-			if now() {
-				panic("the user's")
-			}
-			return 10 * ms
-		})
-	}
-	for name, option := range map[string]func() redsync.Option{
-		"the first value":  func() redsync.Option { return generates(1) },
-		"the third value":  func() redsync.Option { return generates(3) },
-		"the delay":        func() redsync.Option { return delays(1) },
-		"the second delay": func() redsync.Option { return delays(2) },
-		"the attempt":      func() redsync.Option { return redsync.WithObserver(panics{on: "attempt"}) },
-		"the log":          func() redsync.Option { return logs("redsync: attempt failed") },
+	for name, c := range map[string]struct {
+		option panicking
+		in     int // the call
+	}{
+		"the first value":  {generates, 1},
+		"the third value":  {generates, 3},
+		"the delay":        {delays, 1},
+		"the second delay": {delays, 2},
+		"the attempt":      {func(func()) redsync.Option { return panicsAt("attempt") }, 0},
+		"the log":          {func(func()) redsync.Option { return logs("redsync: attempt failed") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := k.held(mode...)
-				bad := k.NewMutex("lock", append(mode, quick, option())...)
+				calls := 0
+				now := func() {
+					if calls++; calls == c.in {
+						panic("the user's")
+					}
+				}
+				bad := k.NewMutex("lock", append(mode, quick, c.option(now))...)
 				panicked(k, func() { _ = bad.Lock() })
 				isOver(k, bad, redsync.ErrNotHeld)
-				next := k.calls(k.Redsync, patient(mode...)...)
+				next := k.inLine(mode...)
 				k.atOnce(m, next)
-				k.unlock(next.Mutex)
-				time.Sleep(time.Second)
+				k.unlock(next)
+				time.Sleep(sec)
 				k.nothingLeft()
 				k.closesAtOnce()
 			})
@@ -141,7 +133,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := locked(f, rs.NewMutex("lock", redsync.WithObserver(told)))
+		m := locked(f, rs.NewMutex("lock", withObserver(told)))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -155,13 +147,11 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	playMet(t, func(f field) {
-		giver := locked(t, f.NewMutex("lock"))
+		giver := f.locks()
 		calls := 0
 		m := f.NewMutex("lock", forever, redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {
-				before := f.traffic()
-				f.unlock(giver)
-				assert.Equal(t, before, f.traffic(), "the lock is handed over, which sends nothing")
+				f.silently("the lock is handed over", func() { f.unlock(giver) })
 				panic("the user's")
 			}
 			return 5 * ms
@@ -186,7 +176,7 @@ func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 	onKit(t, func(k kit) {
 		var m *redsync.Mutex
 		told := 0
-		m = k.NewMutex("lock", redsync.WithObserver(acquiredFunc(func() {
+		m = k.NewMutex("lock", withObserver(acquiredFunc(func() {
 			if told++; told == 1 {
 				k.unlock(m)
 				obtained(k, m)

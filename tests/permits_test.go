@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
@@ -20,7 +18,7 @@ import (
 
 // permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
 func permitsOf(n, k int, more ...redsync.Option) opts {
-	options := opts{redsync.WithPermits(n)}
+	options := opts{withPermits(n)}
 	if k > 1 {
 		options = append(options, redsync.WithWeight(k), withFair)
 	}
@@ -58,16 +56,13 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 // Before that, it waits until the nodes have finished earlier work, such as a release that Unlock has not waited for.
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 	time.Sleep(ms)
-	for _, i := range nodes {
-		require.NoError(f, f.nodes[i].Set(slotOf(slot), value))
-		f.nodes[i].SetTTL(slotOf(slot), ttl)
-	}
+	f.sets(slotOf(slot), value, ttl, nodes...)
 }
 
 // nothingOfPermits checks that no key is left.
 func (f field) nothingOfPermits() {
 	f.Helper()
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * sec)
 	for i, n := range f.nodes {
 		assert.Empty(f, n.Keys(), "node %d", i)
 	}
@@ -79,27 +74,27 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
-			held = append(held, locked(f, f.NewMutex("lock", options...)))
+			held = append(held, f.locks(options...))
 		}
 		taken := isTaken(f, other.NewMutex("lock", options...).TryLock())
-		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
+		assert.Len(f, taken.Nodes, 3) // the error names a quorum of nodes, which proves that no permit is free
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
 			waiters = append(waiters, f.calls(rs, options...))
 			time.Sleep(ms)
 		}
 		time.Sleep(2500 * ms)
-		f.confirms(held[0].Extend())
+		f.extends(held[0])
 		f.confirms(held[0].Valid())
 		for i, w := range waiters {
 			for _, later := range waiters[i:] {
-				require.False(f, later.isDone())
+				f.stillWait(later)
 			}
 			f.unlock(held[i])
 			f.within(w, 10*ms)
 		}
 		for _, w := range waiters {
-			f.unlock(w.Mutex)
+			f.unlock(w)
 		}
 		f.nothingOfPermits()
 	})
@@ -118,7 +113,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 			assert.Equal(f, 5, f.traffic()-before)
 			held = append(held, m)
 		}
-		require.Error(f, f.NewMutex("lock", permitsOf(n, 1)...).TryLock())
+		erred(f, f.tries(permitsOf(n, 1)...))
 		synctest.Wait()
 		for _, m := range held {
 			before := f.traffic()
@@ -136,25 +131,15 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 	})
 }
 
-// without returns the elements of s that are not e.
-func without(s []int, e int) (rest []int) {
-	for _, x := range s {
-		if x != e {
-			rest = append(rest, x)
-		}
-	}
-	return rest
-}
-
 // A node that answers late may have granted another slot than the other nodes. That slot is released at once, whether
 // the holder still holds its permit or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		playMet(t, func(f field) {
-			m := locked(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
+			m := f.locks(twoPermits, withWatchdog)
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
-			f.puts(mine, "stranger", time.Minute, 4)
+			f.puts(mine, "stranger", minute, 4)
 			f.freeze(4)
 			locked(f, m)
 			value := m.Value()
@@ -170,7 +155,7 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 				f.confirms(m.Valid())
 				f.unlock(m)
 			}
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * sec)
 			assert.Equal(f, make([]int, 5), f.holdsOn(value, 2))
 		})
 	}
@@ -182,13 +167,12 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 	for n, weight := range map[int]int{3: 1, 4: 2} {
 		for range testlength.Of(5, 10, 100) {
 			playMet(t, func(f field) {
-				f.puts(0, "a", time.Minute, 0, 1)
-				f.puts(1, "b", time.Minute, 1, 2)
-				f.puts(0, "c", time.Minute, 3)
-				f.puts(1, "d", time.Minute, 4)
-				w := f.calls(f.Redsync, patient(permitsOf(n, weight)...)...)
-				f.within(w, 20*ms)
-				f.unlock(w.Mutex)
+				f.puts(0, "a", minute, 0, 1)
+				f.puts(1, "b", minute, 1, 2)
+				f.puts(0, "c", minute, 3)
+				f.puts(1, "d", minute, 4)
+				w := f.inLine(permitsOf(n, weight)...)
+				f.served(w, 20*ms)
 			})
 		}
 	}
@@ -197,25 +181,24 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 func TestWeightsTakeAllOrNone(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		one, two := f.NewMutex("lock", permitsOf(3, 1, withFair)...), other.NewMutex("lock", permitsOf(3, 2)...)
-		locked(f, one)
-		locked(f, two)
-		assert.GreaterOrEqual(f, len(without(without(f.holdsOn(two.Value(), 3), 0), 1)), 3)
+		one, two := f.locks(permitsOf(3, 1, withFair)...), locked(f, other.NewMutex("lock", permitsOf(3, 2)...))
+		counts := f.holdsOn(two.Value(), 3)
+		slices.Sort(counts)
+		assert.Greater(f, counts[2], 1) // on three nodes
 		three := f.calls(f.Redsync, permitsOf(3, 3, patient()...)...)
 		time.Sleep(ms)
 		last := f.calls(other, permitsOf(3, 1, patient(withFair)...)...)
 		f.unlock(two)
 		time.Sleep(100 * ms)
-		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
-		require.False(f, last.isDone(), "the last call waits behind the call that wants all permits")
+		f.stillWait(three) // the call for three permits waits: only two are free
+		f.stillWait(last)  // the last call waits behind the call that wants all permits
 		f.unlock(one)
 		f.within(three, 10*ms)
-		f.confirms(three.Extend())
+		f.extends(three)
 		f.confirms(three.Valid())
-		require.False(f, last.isDone())
-		f.unlock(three.Mutex)
-		f.within(last, 10*ms)
-		f.unlock(last.Mutex)
+		f.stillWait(last)
+		f.unlock(three)
+		f.served(last, 10*ms)
 		f.nothingOfPermits()
 	})
 }
@@ -224,18 +207,16 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		var few, many []*redsync.Mutex
+		var many []*redsync.Mutex
 		for range 5 {
-			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
+			many = append(many, obtained(f, other.NewMutex("lock", withPermits(5))))
 		}
-		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
-		isTaken(f, few[0].TryLock())
-		w := f.calls(f.Redsync, patient(redsync.WithPermits(2))...)
+		isTaken(f, f.tries(twoPermits))
+		w := f.inLine(twoPermits)
 		for _, m := range many {
 			f.unlock(m)
 		}
-		f.within(w, 10*ms)
-		f.unlock(w.Mutex)
+		f.served(w, 10*ms)
 		f.nothingOfPermits()
 	})
 }
@@ -244,75 +225,56 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
 			other := f.another()
-			m := locked(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
+			m := f.locks(permitsOf(3, weight, withWatchdog)...)
 			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
-			text, err := redsync.ParseSequencer(s.String())
-			require.NoError(f, err)
-			assert.Equal(f, s, text)
-			require.NoError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
+			assert.Equal(f, s, must(redsync.ParseSequencer(s.String())))
+			noError(f, other.With(withFencing, withPermits(9)).Current(f.Context(), s))
 
-			over := redsync.WithSequencer(s)
+			over := withSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
 			for what, options := range map[string]opts{
-				"WithPermits(4)": {redsync.WithPermits(4), over},
+				"WithPermits(4)": {withPermits(4), over},
 				"WithWeight(3)":  permitsOf(3, 3, over),
 				"WithShared":     {withShared, over},
 			} {
-				require.ErrorContains(f, other.NewMutex("lock", options...).TryLock(), what)
+				says(f, other.NewMutex("lock", options...).TryLock(), what)
 			}
-			require.ErrorContains(f, other.NewMultiMutex(both, over).TryLock(), "WithSequencer")
+			says(f, other.NewMultiMutex(both, over).TryLock(), "WithSequencer")
 
 			d := other.NewMutex("lock", over)
-			f.confirms(d.Extend())
-			time.Sleep(5 * time.Second)
+			f.extends(d)
+			time.Sleep(5 * sec)
 			f.confirms(d.Valid())
-			require.Error(f, d.Downgrade(f.Context()))
+			erred(f, d.Downgrade(f.Context()))
 			f.unlock(d)
-			require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(f, f.current(f.Redsync, s), redsync.ErrLockAlreadyExpired)
 			f.nothingOfPermits()
 
 			locked(f, m)
-			over = redsync.WithSequencer(m.Sequencer())
+			over = withSequencer(m.Sequencer())
 			f.unlock(other.NewMutex("lock", over))
 			failsWith(f, m.Valid, redsync.ErrLockLost)
-			require.NoError(f, other.NewMutex("lock", over).Lock(), "Lock begins a hold of its own")
+			noError(f, other.NewMutex("lock", over).Lock()) // Lock begins a hold of its own
 		})
-	}
-}
-
-// A malformed text of a Sequencer is an error.
-func TestSequencersOfPermitsAreChecked(t *testing.T) {
-	texts := func(modes string) map[string]error {
-		errs := map[string]error{}
-		for mode := range strings.FieldsSeq(modes) {
-			_, errs[mode] = redsync.ParseSequencer("redsync2." + mode + ".bG9jaw.0.dg")
-		}
-		return errs
-	}
-	for mode, err := range texts("permits-3-0 permits-3-2 permits-3-0-2 permits-256-255") {
-		require.NoError(t, err, mode)
-	}
-	for mode, err := range texts("permits-3-3 permits-3 permits-0-0 permits-257-0 permits-3--1 permits-3-00 permits-3-2-0 permits-3-1-1 " +
-		"permits-x-0 permits-3-0- permits-+3-0 permits-3-+0 permits 3-0") {
-		require.Error(t, err, mode)
 	}
 }
 
 func TestPermitsRefuseBadInput(t *testing.T) {
 	play(t, func(f field) {
 		for what, options := range map[string]opts{
-			"WithPermits(0) is out of range: 1 to 256":   {redsync.WithPermits(0)},
-			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
+			"WithPermits(0) is out of range: 1 to 256":   {withPermits(0)},
+			"WithPermits(257) is out of range: 1 to 256": {withPermits(257)},
+			"WithWeight(0) is out of range: 1 to ":       permitsOf(3, 0),
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
-			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
+			"WithWeight(2) needs WithFair":               {withPermits(3), redsync.WithWeight(2)},
 			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
 		} {
-			refuses(f.T, f.NewMutex("lock", options...), what)
-			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
+			refuses(f, f.NewMutex("lock", options...), what)
+			refuses(f, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
 		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
-			refuses(f.T, f.NewMutex(name), "is reserved")
+			refuses(f, f.NewMutex(name), "is reserved")
 		}
 		obtained(f, f.NewMutex("{lock}:slot"))
 		obtained(f, f.NewMutex("{lock}:slot:x"))
@@ -322,14 +284,14 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 // One Mutex has one permit at a time, and many goroutines may call its Do.
 func TestPermitsOfOneMutex(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithPermits(3), forever)
+		m := f.NewMutex("lock", withPermits(3), forever)
 		var at, most atomic.Int64
 		var all sync.WaitGroup
 		for range 12 {
 			all.Go(func() {
 				assert.NoError(f, m.Do(f.Context(), func(context.Context) error {
 					most.Store(max(most.Load(), at.Add(1)))
-					time.Sleep(time.Second)
+					time.Sleep(sec)
 					at.Add(-1)
 					return nil
 				}))
@@ -339,12 +301,10 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		assert.EqualValues(f, 3, most.Load())
 
 		locked(f, m)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
-		err := m.LockContext(ctx)
-		require.ErrorContains(f, err, "this Mutex holds")
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		time.AfterFunc(time.Second, func() { f.unlock(m) })
+		err := m.LockContext(limited(f, sec))
+		says(f, err, "this Mutex holds")
+		errorIs(f, err, context.DeadlineExceeded)
+		time.AfterFunc(sec, func() { f.unlock(m) })
 		locked(f, m)
 		f.unlock(m)
 		f.nothingOfPermits()
@@ -356,12 +316,12 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 	for name, next := range map[string]opts{
 		"the same":            permitsOf(1, 1),
 		"another number":      permitsOf(2, 1),
-		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),
+		"not to be handed on": permitsOf(1, 1, noHandOver),
 		"fair":                permitsOf(1, 1, withFair),
 	} {
 		playMetAs(t, name, func(f field) {
-			f.puts(1, "stranger", 3*time.Second, allNodes...)
-			m := locked(f, f.NewMutex("lock", redsync.WithPermits(1)))
+			f.puts(1, "stranger", 3*sec, allNodes...)
+			m := f.locks(onePermit)
 			value := f.owners(0, 1)
 			next := f.calls(f.Redsync, append(next, patient()...)...)
 			time.Sleep(5 * ms)
@@ -370,9 +330,9 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 			time.Sleep(ms)
 			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
 			isOver(f, m, redsync.ErrNotHeld)
-			f.confirms(next.Extend())
+			f.extends(next)
 			f.nobodyWaits()
-			f.unlock(next.Mutex)
+			f.unlock(next)
 			f.nothingOfPermits()
 		})
 	}

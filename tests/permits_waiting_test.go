@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file tests which messages waiters for permits send, and which waiters are woken.
@@ -17,7 +15,7 @@ import (
 // has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	playMet(t, func(f field) {
-		held := locked(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
+		held := f.locks(permitsOf(5, 3, withWatchdog)...)
 		other := f.another()
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
 		var behind []*call
@@ -27,9 +25,9 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 			rs := f.another()
 			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(withFair)...)...))
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		before := f.traffic()
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		// Each process shows its ticket twice a second to five nodes, and takes back what that attempt left.
 		assert.LessOrEqual(f, f.traffic()-before, (processes+2)*2*2*5*10)
 		head.cancel()
@@ -42,8 +40,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 			f.within(c, 10*ms)
 		}
 		for _, c := range behind {
-			f.within(c, 10*ms)
-			f.unlock(c.Mutex)
+			f.served(c, 10*ms)
 		}
 		f.nothingOfPermits()
 	})
@@ -53,10 +50,10 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 // call of another process does not overtake that call, even if its own attempt is late.
 func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 	playMet(t, func(f field) {
-		held := locked(f, f.NewMutex("lock", permitsOf(2, 2)...))
+		held := f.locks(permitsOf(2, 2)...)
 		process, other := f.another(), f.another()
 		fair := patient(withFair)
-		late := redsync.WithGenValueFunc(func() (string, error) {
+		late := withGenValueFunc(func() (string, error) {
 			time.Sleep(100 * ms)
 			return fmt.Sprint("late ", rand.Uint64()), nil //nolint:gosec // no secret
 		})
@@ -69,11 +66,11 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		f.unlock(held)
 		f.within(first, 10*ms)
 		f.within(next, 110*ms)
-		assert.False(f, last.isDone())
-		f.unlock(next.Mutex)
+		f.stillWait(last)
+		f.unlock(next)
 		f.within(last, 10*ms)
-		f.unlock(first.Mutex)
-		f.unlock(last.Mutex)
+		f.unlock(first)
+		f.unlock(last)
 		f.nothingOfPermits()
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,10 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pictureText is a text element of a picture.
-type pictureText struct {
+func pictures(t *testing.T) (paths []string) {
+	t.Helper()
+	for _, dir := range []string{"docs", "bench"} {
+		found, _ := filepath.Glob("../" + dir + "/*.svg")
+		require.NotEmpty(t, found)
+		paths = append(paths, found...)
+	}
+	return paths
+}
+
+// A pictureElement is a text or a rectangle of a picture.
+type pictureElement struct {
 	X      float64 `xml:"x,attr"`
 	Y      float64 `xml:"y,attr"`
+	Width  float64 `xml:"width,attr"`
+	Height float64 `xml:"height,attr"`
 	Size   float64 `xml:"font-size,attr"`
 	Anchor string  `xml:"text-anchor,attr"`
 	Weight string  `xml:"font-weight,attr"`
@@ -24,66 +37,40 @@ type pictureText struct {
 	Text   string  `xml:",chardata"`
 }
 
-// A pictureBox is a rectangle, with y from top to bottom.
-type pictureBox struct{ left, top, right, bottom float64 }
+// readPicture returns the texts and the rectangles of an SVG.
+func readPicture(t *testing.T, path string) (all map[string][]pictureElement) {
+	t.Helper()
+	all = map[string][]pictureElement{}
+	decoder := xml.NewDecoder(strings.NewReader(read(t, path)))
+	for token, _ := decoder.Token(); token != nil; token, _ = decoder.Token() {
+		if start, ok := token.(xml.StartElement); ok && slices.Contains([]string{"text", "rect"}, start.Name.Local) {
+			var e pictureElement
+			noError(t, decoder.DecodeElement(&e, &start))
+			all[start.Name.Local] = append(all[start.Name.Local], e)
+		}
+	}
+	return all
+}
 
-// width returns the width of the text in a font.
-func (p pictureText) width(advances []float64) (width float64) {
-	for _, r := range p.Text {
+// in gives a text the box that it has in a font.
+func (e pictureElement) in(font string) pictureElement {
+	advances := strings.Fields(fonts[strings.TrimSpace(font+" "+e.Weight)])
+	for _, r := range e.Text {
 		at := int(r - ' ')
 		if r == 'µ' {
 			at = len(advances) - 1
 		}
-		width += advances[at] * p.Size / 1000
+		advance, _ := strconv.ParseFloat(advances[at], 64)
+		e.Width += advance * e.Size / 1000
 	}
-	return width
+	e.X -= map[string]float64{"middle": e.Width / 2, "end": e.Width}[e.Anchor]
+	e.Y, e.Height = e.Y-0.76*e.Size, e.Size
+	return e
 }
 
-// in returns the box of the text in a font.
-func (p pictureText) in(advances []float64) pictureBox {
-	width := p.width(advances)
-	left := map[string]float64{"start": p.X, "middle": p.X - width/2, "end": p.X - width}[p.Anchor]
-	return pictureBox{left, p.Y - 0.76*p.Size, left + width, p.Y + 0.24*p.Size}
-}
-
-// readPicture returns the texts and the rectangles of an SVG.
-func readPicture(t *testing.T, path string) (texts []pictureText, rects []pictureBox) {
-	t.Helper()
-	decoder := xml.NewDecoder(strings.NewReader(read(t, path)))
-	for {
-		token, _ := decoder.Token()
-		if token == nil {
-			return texts, rects
-		}
-		start, isStart := token.(xml.StartElement)
-		switch {
-		case !isStart:
-		case start.Name.Local == "text":
-			var text pictureText
-			require.NoError(t, decoder.DecodeElement(&text, &start), path)
-			texts = append(texts, text)
-		case start.Name.Local == "rect":
-			var r struct {
-				X      float64 `xml:"x,attr"`
-				Y      float64 `xml:"y,attr"`
-				Width  float64 `xml:"width,attr"`
-				Height float64 `xml:"height,attr"`
-			}
-			require.NoError(t, decoder.DecodeElement(&r, &start), path)
-			rects = append(rects, pictureBox{r.X, r.Y, r.X + r.Width, r.Y + r.Height})
-		}
-	}
-}
-
-func pictures(t *testing.T) (paths []string) {
-	t.Helper()
-	for _, dir := range []string{"../docs", "../bench"} {
-		found, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-		require.NoError(t, err)
-		paths = append(paths, found...)
-	}
-	require.NotEmpty(t, paths)
-	return paths
+// has reports whether a point is in the box of e.
+func (e pictureElement) has(x, y float64) bool {
+	return e.X <= x && x <= e.X+e.Width && e.Y <= y && y <= e.Y+e.Height
 }
 
 // Every text of every picture is inside the picture and inside the box that it stands in, and touches no other text,
@@ -91,39 +78,30 @@ func pictures(t *testing.T) (paths []string) {
 func TestTextsOfPicturesHaveRoom(t *testing.T) {
 	t.Parallel()
 	for _, path := range pictures(t) {
-		texts, rects := readPicture(t, path)
-		require.NotEmpty(t, texts, path)
-		for font, weights := range fonts {
-			var boxes []pictureBox
-			for _, text := range texts {
+		all := readPicture(t, path)
+		require.NotEmpty(t, all["text"], path)
+		for _, font := range []string{"DejaVu Sans", "Liberation Sans"} {
+			var boxes []pictureElement
+			for _, text := range all["text"] {
 				what := fmt.Sprintf("%s in %s: %q", path, font, text.Text)
 				require.Empty(t, text.Moved, what)
-				box := text.in(weights[text.Weight])
-				around := smallestAround(rects, text)
-				assert.GreaterOrEqual(t, box.left, around.left+2, what)
-				assert.LessOrEqual(t, box.right, around.right-2, what)
-				assert.GreaterOrEqual(t, box.top, around.top, what)
-				assert.LessOrEqual(t, box.bottom, around.bottom+1, what)
-				for j, other := range boxes {
-					apart := box.left > other.right+2 || box.right < other.left-2 || box.top > other.bottom || box.bottom < other.top
-					assert.True(t, apart, "%s touches %q", what, texts[j].Text)
+				box := text.in(font)
+				var around pictureElement // the smallest box of the picture in which the text stands, or its frame
+				for _, r := range all["rect"] {
+					if r.has(text.X, text.Y-text.Size/3) && (around.Width == 0 || r.Width*r.Height < around.Width*around.Height) {
+						around = r
+					}
+				}
+				assert.True(t, around.has(box.X-2, box.Y) && around.has(box.X+box.Width+2, box.Y+box.Height-1), what)
+				for _, other := range boxes {
+					apart := box.X > other.X+other.Width+2 || box.X+box.Width < other.X-2 ||
+						box.Y > other.Y+other.Height || box.Y+box.Height < other.Y
+					assert.True(t, apart, "%s touches %q", what, other.Text)
 				}
 				boxes = append(boxes, box)
 			}
 		}
 	}
-}
-
-// smallestAround returns the smallest rectangle in which the text stands: a box of the picture, or its frame.
-func smallestAround(rects []pictureBox, text pictureText) (smallest pictureBox) {
-	area := func(b pictureBox) float64 { return (b.right - b.left) * (b.bottom - b.top) }
-	for _, r := range rects {
-		y := text.Y - text.Size/3
-		if r.left <= text.X && text.X <= r.right && r.top <= y && y <= r.bottom && (area(smallest) == 0 || area(r) < area(smallest)) {
-			smallest = r
-		}
-	}
-	return smallest
 }
 
 // darkPicture makes the colors of a picture for a dark page from those for a light one.
@@ -159,7 +137,7 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 		}
 		dark, want := strings.TrimSuffix(path, ".svg")+"-dark.svg", darkPicture.Replace(read(t, path))
 		if os.Getenv("REDSYNC_PICTURES_REWRITE") == "1" && filepath.Dir(path) == "../docs" {
-			require.NoError(t, os.WriteFile(dark, []byte(want), 0o644))
+			noError(t, os.WriteFile(dark, []byte(want), 0o644))
 		}
 		assert.Equal(t, want, read(t, dark), path)
 	}
@@ -169,8 +147,7 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 func TestPicturesAreShownInBothForms(t *testing.T) {
 	t.Parallel()
 	pages := read(t, "../README.md") + read(t, "../bench/README.md")
-	docs, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
+	docs := must(filepath.Glob("../docs/*.md"))
 	for _, page := range docs {
 		pages += read(t, page)
 	}
@@ -187,42 +164,29 @@ func TestPicturesAreShownInBothForms(t *testing.T) {
 // the font size: those from the space to the tilde, and of µ. They are what GlyphAdvance of golang.org/x/image/font/sfnt
 // says at 1000 pixels per em of DejaVuSans.ttf and LiberationSans-Regular.ttf and their bold forms, as the Debian
 // packages fonts-dejavu-core 2.37 and fonts-liberation 1.07 have them.
-var fonts = map[string]map[string][]float64{
-	"DejaVu Sans": {
-		"": widths(`
-			318 401 460 838 636 950 780 275 390 390 500 838 318 361 318 337 636 636 636 636 636 636 636 636
-			636 636 337 337 838 838 838 531 1000 684 686 698 770 632 575 775 752 295 295 656 557 863 748 787
-			603 787 695 635 611 732 684 989 685 611 685 390 337 390 838 500 500 613 635 550 635 615 352 635
-			634 278 278 579 278 974 634 612 635 635 411 521 392 634 592 818 592 592 525 636 337 636 838 636
-		`),
-		"bold": widths(`
-			348 456 521 838 696 1002 872 306 457 457 523 838 380 415 380 365 696 696 696 696 696 696 696 696
-			696 696 400 400 838 838 838 580 1000 774 762 734 830 683 683 821 837 372 372 775 637 995 837 850
-			733 850 770 720 682 812 774 1103 771 724 725 457 365 457 838 500 500 675 716 593 716 678 435 716
-			712 343 343 665 343 1042 712 687 716 716 493 595 478 712 652 924 645 652 582 712 365 712 838 736
-		`),
-	},
-	"Liberation Sans": {
-		"": widths(`
-			278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556
-			556 556 278 278 584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778
-			667 778 722 667 611 722 667 944 667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556
-			556 222 222 500 222 833 556 556 556 556 333 500 278 556 500 722 500 500 500 334 260 334 584 576
-		`),
-		"bold": widths(`
-			278 333 474 556 556 889 722 238 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556
-			556 556 333 333 584 584 584 611 975 722 722 722 722 667 611 778 722 278 556 722 611 833 722 778
-			667 778 722 667 611 722 667 944 667 667 611 333 278 333 584 556 333 556 611 556 611 556 333 611
-			611 278 278 556 278 889 611 611 611 611 389 556 333 611 556 778 556 556 500 389 280 389 584 576
-		`),
-	},
-}
-
-// widths reads numbers.
-func widths(text string) (all []float64) {
-	for field := range strings.FieldsSeq(text) {
-		n, _ := strconv.ParseFloat(field, 64)
-		all = append(all, n)
-	}
-	return all
+var fonts = map[string]string{
+	"DejaVu Sans": `
+		318 401 460 838 636 950 780 275 390 390 500 838 318 361 318 337 636 636 636 636 636 636 636 636
+		636 636 337 337 838 838 838 531 1000 684 686 698 770 632 575 775 752 295 295 656 557 863 748 787
+		603 787 695 635 611 732 684 989 685 611 685 390 337 390 838 500 500 613 635 550 635 615 352 635
+		634 278 278 579 278 974 634 612 635 635 411 521 392 634 592 818 592 592 525 636 337 636 838 636
+	`,
+	"DejaVu Sans bold": `
+		348 456 521 838 696 1002 872 306 457 457 523 838 380 415 380 365 696 696 696 696 696 696 696 696
+		696 696 400 400 838 838 838 580 1000 774 762 734 830 683 683 821 837 372 372 775 637 995 837 850
+		733 850 770 720 682 812 774 1103 771 724 725 457 365 457 838 500 500 675 716 593 716 678 435 716
+		712 343 343 665 343 1042 712 687 716 716 493 595 478 712 652 924 645 652 582 712 365 712 838 736
+	`,
+	"Liberation Sans": `
+		278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556
+		556 556 278 278 584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778
+		667 778 722 667 611 722 667 944 667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556
+		556 222 222 500 222 833 556 556 556 556 333 500 278 556 500 722 500 500 500 334 260 334 584 576
+	`,
+	"Liberation Sans bold": `
+		278 333 474 556 556 889 722 238 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556
+		556 556 333 333 584 584 584 611 975 722 722 722 722 667 611 778 722 278 556 722 611 833 722 778
+		667 778 722 667 611 722 667 944 667 667 611 333 278 333 584 556 333 556 611 556 611 556 333 611
+		611 278 278 556 278 889 611 611 611 611 389 556 333 611 556 778 556 556 500 389 280 389 584 576
+	`,
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -18,14 +17,14 @@ import (
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(200*ms))
+		w := f.calls(f.another(mode...), forever, withRetryDelay(200*ms))
 		f.stranger(900*ms, true, allNodes...)
 		time.Sleep(10 * ms)
 		f.unlock(m)
 		if mode == nil {
-			assert.Equal(f, 190*ms, f.within(w, time.Second))
+			assert.Equal(f, 190*ms, f.within(w, sec))
 		} else {
-			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*ms)
+			assert.GreaterOrEqual(f, f.within(w, sec), 890*ms)
 		}
 	})
 }
@@ -34,8 +33,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 	for mode, options := range map[string]opts{
-		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(2)},
-		"fencing": {withFencing},
+		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {twoPermits}, "fencing": {withFencing},
 		"several": nil, "several, fair": {withFair},
 	} {
 		for _, deaf := range []bool{false, true} {
@@ -47,14 +45,11 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 				if mode != "permits" {
 					keys = keys[:1]
 				}
-				for _, n := range f.nodes {
-					if deaf {
-						n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
-					}
-					for _, key := range keys {
-						require.NoError(f, n.Set(key, "another's"))
-						n.SetTTL(key, time.Hour)
-					}
+				if deaf {
+					onEach(f.nodes, "subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
+				}
+				for _, key := range keys {
+					f.sets(key, "another's", hour, allNodes...)
 				}
 				b := f.another(append(options, forever)...)
 				var calls []*call
@@ -65,20 +60,16 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 					}
 					calls = append(calls, f.begins(m))
 				}
-				time.Sleep(time.Second)
+				time.Sleep(sec)
 				before := f.traffic()
-				time.Sleep(5 * time.Second)
+				time.Sleep(5 * sec)
 				perSecond := float64(f.traffic()-before) / 5 / 5
 				if deaf {
 					assert.Greater(f, perSecond, 8.)
 				} else {
 					assert.LessOrEqual(f, perSecond, 3.)
 				}
-				for _, n := range f.nodes {
-					for _, key := range keys {
-						n.Del(key)
-					}
-				}
+				f.drop(keys...)
 				if !deaf { // a release without a message is seen all the same
 					f.within(calls[0], 510*ms)
 				}
@@ -93,41 +84,34 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 
 // anothers sets a lock of another program, which publishes no message when it is released.
 func (f field) anothers() {
-	for _, n := range f.nodes {
-		require.NoError(f, n.Set("lock", "another's"))
-		n.SetTTL("lock", time.Minute)
-	}
+	f.sets("lock", "another's", minute, allNodes...)
 }
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
-	short := redsync.WithRetryDelay(50 * ms)
 	for name, behind := range map[string]opts{
-		"the second": {forever, short},
-		"of a function": {forever, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+		"the second": {withRetryDelay(50 * ms)},
+		"of a function": {redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			return time.Duration(max(10-tries, 5)) * 10 * ms
 		})},
 	} {
 		playAs(t, name, func(f field) {
 			b := f.another()
 			f.anothers()
-			first := f.calls(b, patient()...)
-			middle := f.calls(b, patient()...)
-			last := f.calls(b, behind...)
+			first, middle, last := f.waits(b), f.waits(b), f.calls(b, append(behind, forever)...)
 			time.Sleep(1030 * ms)
 			before := f.traffic()
-			time.Sleep(time.Second)
-			polls := (f.traffic() - before) / 10
-			assert.InDelta(f, 20, polls, 3)
+			time.Sleep(sec)
+			assert.InDelta(f, 200, f.traffic()-before, 30)
 			f.lose(allNodes...)
 			f.within(first, 50*ms)
-			assert.False(f, middle.isDone())
-			f.unlock(first.Mutex)
+			f.stillWait(middle)
+			f.unlock(first)
 			f.within(middle, 0)
 
 			// No waiter in line sets a pace for the others any more.
 			last.cancel()
 			<-last.done
-			f.unlock(middle.Mutex)
+			f.unlock(middle)
 		})
 	}
 }

@@ -20,13 +20,7 @@ import (
 
 // This file shows that a name behind WithPrefix is the name with the prefix, for everything that has names.
 
-// on returns a lock of the kind on these names.
-func (k lockKind) on(rs *redsync.Redsync, names []string, options ...redsync.Option) *redsync.Mutex {
-	if len(names) > 1 {
-		return rs.NewMultiMutex(names, options...)
-	}
-	return rs.NewMutex(names[0], append(k.options(), options...)...)
-}
+var withP = redsync.WithPrefix("p:")
 
 // TestPrefixIsAPartOfTheName makes one lock of each kind with a prefix, and looks at it from processes that write its name
 // with the same prefix, with a shorter one, and with none.
@@ -34,7 +28,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, r := lockKinds[tr.kind], &redsynctest.Recorder{}
 		whole := prefixed("p:", kind.names)
-		app, other := tr.With(redsync.WithPrefix("p:"), redsync.WithObserver(r)), process(tr.nodes)
+		app, other := tr.With(withP, withObserver(r)), process(tr.nodes)
 		tr.closes(other)
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())
@@ -49,7 +43,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		assert.Equal(tr, whole, s.Names())
 
 		for _, same := range []*redsync.Mutex{
-			kind.lock(tr.With(redsync.WithPrefix("p:"))), kind.lock(other, redsync.WithPrefix("p:")),
+			kind.lock(tr.With(withP)), kind.lock(other, withP),
 			kind.on(other, prefixed(":", kind.names), redsync.WithPrefix("p")), kind.on(other, whole),
 			kind.on(other.With(redsync.WithPrefix("x")), whole, redsync.WithPrefix("")),
 		} {
@@ -67,13 +61,13 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			tr.unlock(apart)
 		}
 
-		require.NoError(tr, other.Current(tr.Context(), s))
-		require.NoError(tr, other.With(redsync.WithPrefix("p:")).Current(tr.Context(), s))
+		noError(tr, tr.current(other, s))
+		noError(tr, other.With(withP).Current(tr.Context(), s))
 		err := other.With(redsync.WithPrefix("q:")).Current(tr.Context(), s)
-		require.ErrorContains(tr, err, `the lock is not one of WithPrefix("q:")`)
-		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired, "that would say that the hold is over")
+		says(tr, err, `the lock is not one of WithPrefix("q:")`)
+		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired) // that would say that the hold is over
 
-		require.NoError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
+		noError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
 		failsWith(tr, m.Valid, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 	})
@@ -82,21 +76,19 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 // TestSequencerPassesALockWithAPrefix gives a lock away to processes that name it in each way.
 func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
-		kind, prefix := lockKinds[tr.kind], redsync.WithPrefix("p:")
+		kind := lockKinds[tr.kind]
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := locked(tr, kind.lock(tr.With(prefix)))
-			s, err := m.Detach(tr.Context())
-			require.NoError(tr, err)
-			over := redsync.WithSequencer(s)
-			refuses(tr.T, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
+			s := tr.detaches(locked(tr, kind.lock(tr.With(withP))))
+			over := withSequencer(s)
+			refuses(tr, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
 			adopter := []*redsync.Mutex{
-				kind.on(other, kind.names, prefix, over), kind.on(other.With(prefix), s.Names(), over),
-				other.NewMutex(s.Name, over, prefix), other.NewMutex(s.Name, over),
+				kind.on(other, kind.names, withP, over), kind.on(other.With(withP), s.Names(), over),
+				other.NewMutex(s.Name, over, withP), other.NewMutex(s.Name, over),
 			}[what]
 			assert.Equal(tr, s.Name, adopter.Name(), what)
-			tr.confirms(adopter.Extend())
+			tr.extends(adopter)
 			tr.unlock(adopter)
 			time.Sleep(ms)
 			assert.Empty(tr, tr.nodes[0].Keys(), what)
@@ -108,40 +100,39 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 // with the prefix: where it nests calls, lets them wait in line, and listens to leaders.
 func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 	play(t, func(f field) {
-		p, q, short := f.With(redsync.WithPrefix("p:")), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
+		p, q, short := f.With(withP), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
 		f.meet()
 		f.as(p).inside("a", func(ctx context.Context) {
 			f.joins(ctx, short.NewMutex(":a"), redsync.FromContext(ctx), "the same name")
-			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
-			require.NoError(f, q.Do(ctx, "a", func(ctx context.Context) error {
+			errorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
+			noError(f, q.Do(ctx, "a", func(ctx context.Context) error {
 				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
 				time.Sleep(ms)
 				f.have(5, "p:a", "q:a")
 				return nil
 			}))
 		})
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 
 		m := locked(f, p.NewMutex("a"))
-		same := f.callsOn(short, ":a")
+		same := f.waitsFor(short, ":a")
 		time.Sleep(ms)
-		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
+		noError(f, q.NewMutex("a").TryLock()) // nobody is ahead in its line
 		f.silently("the lock is handed over", func() {
 			f.unlock(m)
 			f.within(same, 0)
 		})
-		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
+		fair := f.waitsFor(f.another(), "a", withP, withFair)
 		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
-		f.unlock(same.Mutex)
-		f.within(fair, time.Second)
-		f.unlock(fair.Mutex)
+		f.unlock(same)
+		f.served(fair, sec)
 
 		leads := f.watches(f.another().NewMutex("p:lead"), nil)
 		time.Sleep(10 * ms)
-		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
+		noError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
 		time.Sleep(10 * ms)
-		assert.Len(f, leads.fresh(), 3, "free, held, and free, long before the next look")
+		assert.Len(f, leads.fresh(), 3) // free, held, and free, long before the next look
 		leads.stops()
 	})
 }
@@ -149,17 +140,17 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 	play(t, func(f field) {
 		for _, p := range []*redsync.Redsync{f.With(redsync.WithPrefix("{x}")), f.With(redsync.WithPrefix("y"), redsync.WithPrefix("{x}"))} {
-			refuses(f.T, p.NewMutex(""), "must not be empty")
-			refuses(f.T, p.NewMultiMutex([]string{"a", ""}), "must not be empty")
-			refuses(f.T, p.NewMutex(":queue"), `the name "{x}:queue" is reserved`)
-			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
-			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
+			refuses(f, p.NewMutex(""), "must not be empty")
+			refuses(f, p.NewMultiMutex([]string{"a", ""}), "must not be empty")
+			refuses(f, p.NewMutex(":queue"), `the name "{x}:queue" is reserved`)
+			refuses(f, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
+			noError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := locked(f, f.NewMutex("a", redsync.WithPrefix("p:")))
+		m := locked(f, f.NewMutex("a", withP))
 		redsync.WithPrefix("q:").Apply(m)
-		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
+		says(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
-		require.ErrorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
+		errorIs(f, none.NewMutex("a", withP).Lock(), redsync.ErrNoPools)
 		f.unlock(m)
 	})
 }
@@ -209,7 +200,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
 		m := locked(tr, kind.lock(tr.Redsync, withWatchdog))
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		alive(tr, m)
 		for _, n := range tr.nodes {
 			for _, name := range kind.keys {
@@ -217,19 +208,19 @@ func TestViaClientCallsHooks(t *testing.T) {
 			}
 			hooked := n.Client()
 			hooked.AddHook(prefixer{"p:"})
-			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), redis.Nil)
+			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: minute}).Err(), redis.Nil)
 			_ = hooked.Close()
 		}
 		waiter := field{tr.user, tr.nodes}.begins(kind.rival(tr.Redsync, patient()...))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		tr.unlock(m)
 		<-waiter.done
-		require.NoError(tr, waiter.err)
-		tr.unlock(waiter.Mutex)
+		noError(tr, waiter.err)
+		tr.unlock(waiter)
 		for _, n := range tr.nodes {
 			time.Sleep(ms)
 			require.False(tr, n.Exists(key(kind.keys[0])))
-			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
+			noError(tr, n.Set(key(kind.keys[0]), "v4"))
 		}
 		isTaken(tr, kind.rival(tr.Redsync).TryLock())
 		for _, n := range tr.nodes {

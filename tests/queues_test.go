@@ -9,28 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
-
-func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode opts) {
-		b := k.another(mode...)
-		start := time.Now()
-		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*ms))...))
-		w := k.calls(b, patient()...)
-		<-w.done
-		require.NoError(k, w.err)
-		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*ms)
-		assert.LessOrEqual(k, w.at.Sub(start), 2315*ms)
-	})
-}
 
 // If the clocks of all nodes are set back meanwhile, the second begins when the waiter shows its ticket again, which it
 // does every half second.
@@ -43,14 +28,14 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 		"default": {queue: "{lock}:queue"},
 		"fair":    {"{lock}:queue", modes["fair"], modes["fair"]},
 		"reader":  {"{lock}:queue", nil, opts{withShared}},
-		"permits": {"{lock}:slots", opts{redsync.WithPermits(1)}, opts{redsync.WithPermits(1), withFair}},
+		"permits": {"{lock}:slots", opts{onePermit}, opts{onePermit, withFair}},
 	} {
-		for _, back := range []time.Duration{0, time.Minute} {
+		for _, back := range []time.Duration{0, minute} {
 			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
-				m := locked(f, f.NewMutex("lock", c.holder...))
-				w := f.calls(f.another(c.mode...), patient()...)
+				m := f.locks(c.holder...)
+				w := f.foreign(c.mode...)
 				time.Sleep(777 * ms)
-				f.strangerIn(c.queue, time.Second, true, allNodes...)
+				f.strangerIn(c.queue, sec, true, allNodes...)
 				limit := 1015 * ms
 				if back > 0 {
 					limit += 500 * ms
@@ -59,8 +44,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 					}
 				}
 				f.unlock(m)
-				assert.GreaterOrEqual(f, f.within(w, limit), time.Second)
-				f.unlock(w.Mutex)
+				assert.GreaterOrEqual(f, f.served(w, limit), sec)
 				f.nobodyWaits()
 			})
 		}
@@ -70,19 +54,19 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 // A waiter that has waited for a long time still counts as alive.
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		first := f.calls(f.another(mode...), patient()...)
-		time.Sleep(10*time.Second + 499*ms)
-		second := f.calls(f.another(mode...), patient()...)
+		m := f.held(append(mode, lasting)...)
+		first := f.foreign(mode...)
+		time.Sleep(10*sec + 499*ms)
+		second := f.foreign(mode...)
 		f.atOnce(m, first)
-		assert.False(f, second.isDone())
+		f.stillWait(second)
 		for range 20 {
 			time.Sleep(97 * ms)
 			ttl := f.nodes[0].TTL("{lock}:queue")
-			assert.GreaterOrEqual(f, ttl, time.Second)
-			assert.LessOrEqual(f, ttl, 2*time.Second)
+			assert.GreaterOrEqual(f, ttl, sec)
+			assert.LessOrEqual(f, ttl, 2*sec)
 		}
-		f.atOnce(first.Mutex, second)
+		f.atOnce(first, second)
 	})
 }
 
@@ -93,14 +77,14 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 				b := f.another(mode...)
 				f.held()
 				fault(f, 0, 1, 2)
-				w := f.calls(b, forever, redsync.WithRetryDelay(time.Second))
+				w := f.calls(b, forever, withRetryDelay(sec))
 				time.Sleep(450 * ms) // the node deadline
 				inQueues := func() {
 					assert.Empty(f, f.inQueue(3))
 					assert.Empty(f, f.inQueue(4))
 				}
 				for range 20 {
-					require.False(f, w.isDone())
+					f.stillWait(w)
 					if name != "frozen" { // frozen nodes make attempts last, and the waiter is in queues meanwhile
 						inQueues()
 					}
@@ -124,44 +108,43 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 		var hook atomic.Pointer[func()]
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 		before := f.held(fair)
-		holder := f.calls(rs, patient(fair)...)
+		holder := f.waits(rs, fair)
 		time.Sleep(10 * ms)
-		w := f.calls(rs, patient(fair)...) // it makes no attempt, because its process gets the lock next
+		w := f.waits(rs, fair) // it makes no attempt, because its process gets the lock next
 		f.unlock(before)
 		<-holder.done
-		require.NoError(f, holder.err)
+		noError(f, holder.err)
 		time.Sleep(30 * ms) // longer than a process may hand a lock over within itself
 		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
 		hook.Store(&givesUp)
-		f.unlock(holder.Mutex)
+		f.unlock(holder)
 		f.nobodyWaits()
 	})
 }
 
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
-		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
-			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
+		for _, expiry := range []time.Duration{minute, sec} { // it is unlocked, or runs out
+			m := f.held(append(mode, withExpiry(expiry))...)
 			b := f.another(mode...)
 			f.slow(5 * ms)
-			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*ms))...)
-			hastier := f.calls(b, patient(redsync.WithNodeTimeout(ms))...)
-			usual := f.calls(b, patient()...)
+			hasty := f.waits(b, withNodeTimeout(2*ms))
+			hastier := f.waits(b, withNodeTimeout(ms))
+			usual := f.waits(b)
 			time.Sleep(1500 * ms)
 			_, _ = m.Unlock()
 			f.within(usual, 20*ms)
-			require.False(f, hasty.isDone())
+			f.stillWait(hasty)
 
 			// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
 			for _, n := range f.nodes {
 				n.Heal()
 			}
-			f.unlock(usual.Mutex)
+			f.unlock(usual)
 			for _, c := range []*call{hasty, hastier} {
-				f.within(c, time.Second)
-				f.unlock(c.Mutex)
+				f.served(c, sec)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 		}
 	})
 }
@@ -175,11 +158,11 @@ func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Slee
 // not enter them again.
 func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(time.Minute))
+		m := f.held(lasting)
 		b := f.another()
 		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * ms, Err: "NOPERM No permissions to access a key"})
-		w := f.calls(b, patient(redsync.WithObserver(napper(20*ms)))...)
-		time.Sleep(3 * time.Second) // the queues that it was in have expired
+		w := f.waits(b, withObserver(napper(20*ms)))
+		time.Sleep(3 * sec) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()
 		for range 20 {
@@ -196,21 +179,20 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 	for key, permits := range map[string]opts{
 		"{lock}:queue": nil,
-		"{lock}:slots": {redsync.WithPermits(1)},
+		"{lock}:slots": {onePermit},
 	} {
 		t.Run(key, func(t *testing.T) {
 			inEachMode(t, play, func(f field, mode opts) {
 				mode = append(mode, permits...)
 				for _, n := range f.nodes[3:] {
 					_, err := n.Lpush(key, "x")
-					require.NoError(f, err)
+					noError(f, err)
 				}
-				m := locked(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
-				w := f.calls(f.another(), patient(mode...)...)
-				time.Sleep(10*time.Second + 100*ms)
+				m := f.locks(append(mode, lasting)...)
+				w := f.waits(f.another(), mode...)
+				time.Sleep(10*sec + 100*ms)
 				f.unlock(m)
-				assert.Less(f, f.within(w, time.Second), 50*ms)
-				f.unlock(w.Mutex)
+				assert.Less(f, f.served(w, sec), 50*ms)
 			})
 		})
 	}

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
@@ -23,9 +21,7 @@ import (
 // firstLock returns the program of the README.
 func firstLock(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(text), "```go\npackage main\n")
+	_, rest, found := strings.Cut(read(t, "../README.md"), "```go\npackage main\n")
 	require.True(t, found)
 	body, _, found := strings.Cut(rest, "```\n")
 	require.True(t, found)
@@ -37,8 +33,7 @@ func firstLock(t *testing.T) string {
 func TestReadmeFirstLock(t *testing.T) {
 	testlength.FromGate(t) // it builds a program
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
+	ctx := limited(t, 5*minute)
 	program := firstLock(t)
 	var servers []*miniredis.Miniredis
 	for _, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {
@@ -49,7 +44,7 @@ func TestReadmeFirstLock(t *testing.T) {
 	}
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
-	require.NoError(t, os.WriteFile(source, []byte(program), 0o600))
+	noError(t, os.WriteFile(source, []byte(program), 0o600))
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput()
 	require.NoError(t, err, string(out))
 
@@ -102,7 +97,7 @@ func TestOldestServersOfTheReadmeWereRun(t *testing.T) {
 func TestLinksOfThePagesLead(t *testing.T) {
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)"\s]+)[)"]`)
 	pages := map[string]string{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+	noError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}

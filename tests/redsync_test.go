@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -32,11 +31,11 @@ func TestNewStartsNothing(t *testing.T) {
 
 func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 	onKit(t, func(k kit) {
-		long := k.With(redsync.WithExpiry(time.Hour), redsync.WithDriftFactor(0))
+		long := k.With(withExpiry(hour), redsync.WithDriftFactor(0))
 		a, b := long.NewMutex("a"), k.NewMutex("b")
 		locked(t, a)
 		locked(t, b)
-		assert.Equal(t, time.Hour-2*ms, a.Remaining())
+		assert.Equal(t, hour-2*ms, a.Remaining())
 		assert.Equal(t, validity, b.Remaining())
 	})
 }
@@ -64,7 +63,7 @@ func TestNewTakesUpTo64Nodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			u := user{t, puppets(n, needed)}
 			m := obtained(t, u.NewMutex("lock"))
-			u.confirms(m.Extend())
+			u.extends(m)
 			u.confirms(m.Valid())
 			u.unlock(m)
 			u.closesAtOnce()

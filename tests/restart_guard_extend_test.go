@@ -20,7 +20,7 @@ func (f field) patient(options ...pool.Option) *redsync.Redsync {
 	clients := clientsOf(f.nodes)
 	for i, c := range clients {
 		opt := *c.Options()
-		opt.ReadTimeout = 5 * time.Second
+		opt.ReadTimeout = 5 * sec
 		clients[i] = redis.NewClient(&opt)
 	}
 	return on(clients, options...)
@@ -38,28 +38,25 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
-				time.Sleep(time.Minute) // all nodes count
+				time.Sleep(minute) // all nodes count
 				a, b := f.process(guards[guarded]...), f.patient(guards[guarded]...)
-				for _, i := range []int{3, 4} {
-					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
-				}
-				m := a.NewMutex("lock", append(options, redsync.WithExpiry(4*time.Second))...)
+				onEach(f.nodes[3:], "set", 1, embedded.Fault{LoseCommand: true})
+				m := a.NewMutex("lock", append(options, withExpiry(4*sec))...)
 				start := time.Now()
 				obtained(t, m)
 				until := m.Until()
 				time.Sleep(500 * ms)
 				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * ms})
 				f.nodes[0].On("evalsha", 1000, embedded.Fault{LoseCommand: true})
-				for _, i := range []int{1, 2} { // if they refused B, its votes would be split, and it would not wait for node 0
-					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
-				}
+				// if they refused B, its votes would be split, and it would not wait for node 0
+				onEach(f.nodes[1:3], "set", 1, embedded.Fault{LoseCommand: true})
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				wg.Go(func() {
-					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*ms))
+					other := b.NewMutex("lock", withNodeTimeout(3900*ms))
 					if assert.NoError(t, other.TryLock()) {
 						took(t, start, 4100*ms)
-						assert.Equal(t, !guarded, m.Remaining() > 0, "whether A still counts on the lock that B has acquired")
+						assert.Equal(t, !guarded, m.Remaining() > 0) // whether A still counts on the lock that B has acquired
 					}
 				})
 				time.Sleep(300 * ms)

@@ -1,13 +1,13 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,28 +23,28 @@ import (
 func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
 	t.Helper()
 	for _, s := range servers {
-		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*ms)
+		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, minute, 100*ms)
 	}
 	return pool.WithNoLocksBefore(time.Now().Round(0))
 }
 
 func TestRestartGuardOnRealServers(t *testing.T) {
 	t.Parallel()
-	for guarded, expiry := range map[bool]time.Duration{true: 8 * time.Second, false: time.Minute} {
+	for guarded, expiry := range map[bool]time.Duration{true: 8 * sec, false: minute} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5)
 			fresh := declaredNew(t, servers)
+			options := []pool.Option{fresh}
+			if guarded {
+				options = append(options, pool.WithRestartGuard(expiry))
+			}
 			process := func() *redsync.Redsync {
-				var pools []pool.Pool
+				var clients []*redis.Client
 				for _, s := range servers {
-					of := []pool.Option{fresh}
-					if guarded {
-						of = append(of, pool.WithRestartGuard(expiry))
-					}
-					pools = append(pools, pool.New(s.Client(), of...))
+					clients = append(clients, s.Client())
 				}
-				rs := redsync.New(pools...).With(redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.25))
+				rs := on(clients, options...).With(withExpiry(expiry), redsync.WithTimeoutFactor(0.25))
 				closesSoon(t, rs)
 				return rs
 			}
@@ -64,13 +64,12 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			if m.Remaining() < expiry/2 {
 				t.Skip("the servers restarted too slowly: most of the hold's time is over")
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := limited(t, minute)
 			others = append(others, process()) // it starts now, and has the same options
 			entered := make(chan time.Time)
 			for _, rs := range others {
 				go func() {
-					other := rs.NewMutex("lock", forever, redsync.WithRetryDelay(5*ms))
+					other := rs.NewMutex("lock", forever, withRetryDelay(5*ms))
 					assert.NoError(t, other.LockContext(ctx))
 					entered <- time.Now()
 					_, _ = other.Unlock()
@@ -81,7 +80,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 				if guarded {
 					assert.True(t, at.After(until), "another process got the lock %v before the first hold ended", until.Sub(at))
 				} else {
-					assert.True(t, at.Before(until), "without the guard, another process gets the lock before the first hold ends")
+					assert.True(t, at.Before(until)) // without the guard, another process gets the lock before the first hold ends
 				}
 			}
 		})
@@ -95,6 +94,6 @@ func uptime(t *testing.T, s *realredis.Server) int {
 	require.True(t, found)
 	text, _, _ = strings.Cut(text, "\r\n")
 	seconds, err := strconv.Atoi(text)
-	require.NoError(t, err)
+	noError(t, err)
 	return seconds
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,10 +24,10 @@ func TestSentinelFailsOver(t *testing.T) {
 			client := set.Client(t)
 			a, b := redsync.New(pool.New(client)), redsync.New(pool.New(set.Client(t)))
 			t.Cleanup(func() { _ = errors.Join(a.Close(context.Background()), b.Close(context.Background())) })
-			held := locked(t, a.NewMutex("held", withWatchdog, redsync.WithExpiry(20*time.Second)))
+			held := locked(t, a.NewMutex("held", withWatchdog, withExpiry(20*sec)))
 			blocked := client.Conn() // of go-redis: it ends when the client leaves the old master
-			require.NoError(t, blocked.Ping(t.Context()).Err())
-			require.NoError(t, f.Fail(set))
+			noError(t, blocked.Ping(t.Context()).Err())
+			noError(t, f.Fail(set))
 			_ = blocked.Wait(t.Context(), 100, 0).Err()
 			_ = blocked.Close()
 			set.Master.Thaw() // it does not know yet that it is no master any more
@@ -36,7 +35,7 @@ func TestSentinelFailsOver(t *testing.T) {
 				_ = a.NewMutex("other").TryLock()
 				n, _ := set.Replica.Do("exists", "other")
 				return n == int64(1)
-			}, time.Minute, 20*ms, "locks move, too")
+			}, minute, 20*ms, "locks move, too")
 			alive(t, held)
 			if !f.Cuts {
 				realredis.Must(t, set.Replica, "del", "held")

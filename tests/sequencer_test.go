@@ -20,32 +20,36 @@ import (
 // This file tests Sequencers: their text, and what the nodes say about them.
 
 func TestParseSequencerOfOtherTexts(t *testing.T) {
-	for want, texts := range map[string][]string{
-		"redsync1.name.token.value": {
-			"", "lock", "redsync1", "redsync1.names-1-1.YSwgYg.7.dg", "redsync3.names-1-1.YSwgYg.7.dg", "REDSYNC1.bG9jaw.7.dg", " redsync1.bG9jaw.7.dg",
-			"redsync1.bG9jaw.7", "redsync1.bG9jaw.7.dg.dg", "redsync1.bG9jaw.7.dg.",
-		},
-		"redsync2.mode.name.token.value": {"redsync2.bG9jaw.7.dg"},
-		"does not know the mode": {
-			"redsync2.shared.bG9jaw.7.dg", "redsync2..bG9jaw.7.dg", "redsync2.names.bG9jaw.7.dg", "redsync2.names-4.bG9jaw.7.dg", "redsync2.names-1-x.YSwgYg.7.dg",
-			"redsync2.names-1-.YSwgYg.7.dg", "redsync2.names-1--1.YSwgYg.7.dg", "redsync2.names-1-+1.YSwgYg.7.dg", "redsync2.names-1-01.YSwgYg.7.dg",
-			"redsync2.names-1-9223372036854775808.YSwgYg.7.dg", "redsync2.NAMES-1-1.YSwgYg.7.dg",
-		},
-		"its name": {"redsync2.names-1-1.YSwgYg==.7.dg", "redsync1.b!.7.dg", "redsync1.bG9jaw==.7.dg", "redsync1.b.7.dg", "redsync1.+/+/.7.dg"},
-		"its token": {
-			"redsync2.names-1-1.YSwgYg..dg", "redsync1.bG9jaw..dg", "redsync1.bG9jaw.-7.dg", "redsync1.bG9jaw.+7.dg", "redsync1.bG9jaw.x.dg",
-			"redsync1.bG9jaw.0x7.dg", "redsync1.bG9jaw.18446744073709551616.dg",
-		},
-		"its value":               {"redsync2.names-1-1.YSwgYg.7.d", "redsync1.bG9jaw.7.?", "redsync1.bG9jaw.7.dg==", "redsync1.bG9jaw.7.d", "redsync1.bG9jaw.7.dg "},
-		"not as String writes it": {"redsync2.names-1-1.YSwgYg.07.dg"},
+	for want, texts := range map[string]string{
+		"redsync1.name.token.value": ",lock,redsync1,redsync1.names-1-1.YSwgYg.7.dg,redsync3.names-1-1.YSwgYg.7.dg,REDSYNC1.bG9jaw.7.dg, redsync1.bG9jaw.7.dg," +
+			"redsync1.bG9jaw.7,redsync1.bG9jaw.7.dg.dg,redsync1.bG9jaw.7.dg.",
+		"redsync2.mode.name.token.value": "redsync2.bG9jaw.7.dg",
+		"does not know the mode": "redsync2.shared.bG9jaw.7.dg,redsync2..bG9jaw.7.dg,redsync2.names.bG9jaw.7.dg,redsync2.names-4.bG9jaw.7.dg," +
+			"redsync2.names-1-x.YSwgYg.7.dg,redsync2.names-1-.YSwgYg.7.dg,redsync2.names-1--1.YSwgYg.7.dg,redsync2.names-1-+1.YSwgYg.7.dg," +
+			"redsync2.names-1-01.YSwgYg.7.dg,redsync2.names-1-9223372036854775808.YSwgYg.7.dg,redsync2.NAMES-1-1.YSwgYg.7.dg",
+		"its name": "redsync2.names-1-1.YSwgYg==.7.dg,redsync1.b!.7.dg,redsync1.bG9jaw==.7.dg,redsync1.b.7.dg,redsync1.+/+/.7.dg",
+		"its token": "redsync2.names-1-1.YSwgYg..dg,redsync1.bG9jaw..dg,redsync1.bG9jaw.-7.dg,redsync1.bG9jaw.+7.dg,redsync1.bG9jaw.x.dg," +
+			"redsync1.bG9jaw.0x7.dg,redsync1.bG9jaw.18446744073709551616.dg",
+		"its value":               "redsync2.names-1-1.YSwgYg.7.d,redsync1.bG9jaw.7.?,redsync1.bG9jaw.7.dg==,redsync1.bG9jaw.7.d,redsync1.bG9jaw.7.dg ",
+		"not as String writes it": "redsync2.names-1-1.YSwgYg.07.dg",
+		"":                        permitTexts("3-3 3 0-0 257-0 3--1 3-00 3-2-0 3-1-1 x-0 3-0- +3-0 3-+0 -3-0"),
 	} {
-		for _, text := range texts {
+		for text := range strings.SplitSeq(texts, ",") {
 			got, err := redsync.ParseSequencer(text)
 			require.ErrorContains(t, err, "redsync: no sequencer: ", text)
 			require.ErrorContains(t, err, want, text)
 			assert.Zero(t, got)
 		}
 	}
+	for text := range strings.SplitSeq(permitTexts("3-0 3-2 3-0-2 256-255"), ",") {
+		_, err := redsync.ParseSequencer(text)
+		require.NoError(t, err, text)
+	}
+}
+
+// permitTexts returns texts of permits in these modes.
+func permitTexts(modes string) string {
+	return "redsync2.permits-" + strings.ReplaceAll(modes, " ", ".bG9jaw.0.dg,redsync2.permits-") + ".bG9jaw.0.dg"
 }
 
 // The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them. Users store
@@ -64,9 +68,7 @@ func TestSequencerOfNames(t *testing.T) {
 		assert.Equal(t, strings.Join(names, ", "), s.Name)
 		assert.Equal(t, names, s.Names())
 		assert.Equal(t, text, s.String())
-		got, err := redsync.ParseSequencer(text)
-		require.NoError(t, err)
-		assert.True(t, s == got)
+		assert.True(t, s == must(redsync.ParseSequencer(text)))
 		assert.Equal(t, len(names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
 	}
 	assert.NotEqual(t, sequencerOfNames([]string{"a, b", "c"}, 7, "v"), sequencerOfNames([]string{"a", "b, c"}, 7, "v"))
@@ -100,16 +102,12 @@ func TestSequencerIsEncoded(t *testing.T) {
 		for by, encoding := range encodings {
 			t.Run(name+" by "+by, func(t *testing.T) {
 				want := message{By: s, To: &s, Uses: map[redsync.Sequencer]int{s: 1}}
-				data, err := encoding.write(want)
-				require.NoError(t, err)
 				var got message
-				require.NoError(t, encoding.read(data, &got))
+				noError(t, encoding.read(must(encoding.write(want)), &got))
 				assert.Equal(t, want, got)
 			})
 		}
-		text, err := json.Marshal(s)
-		require.NoError(t, err)
-		assert.Equal(t, `"`+s.String()+`"`, string(text))
+		assert.Equal(t, `"`+s.String()+`"`, string(must(json.Marshal(s))))
 	}
 }
 
@@ -118,10 +116,10 @@ func TestSequencerIsNotDecodedFromOtherTexts(t *testing.T) {
 		want := redsync.Sequencer{Name: "before", Token: 1, Value: "v"}
 		s := want
 		require.Error(t, json.Unmarshal([]byte(text), &s), text)
-		assert.Equal(t, want, s, "an Unmarshal that fails leaves the Sequencer as it was")
+		assert.Equal(t, want, s) // an Unmarshal that fails leaves the Sequencer as it was
 	}
 	s := redsync.Sequencer{Name: "before"}
-	require.ErrorContains(t, s.UnmarshalBinary([]byte("lock")), "no sequencer")
+	says(t, s.UnmarshalBinary([]byte("lock")), "no sequencer")
 	assert.Equal(t, redsync.Sequencer{Name: "before"}, s)
 }
 
@@ -148,18 +146,18 @@ func FuzzParseSequencer(f *testing.F) {
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.another(withFencing).NewMutex("lock")
-		assert.Zero(t, m.Sequencer(), "idle")
+		assert.Zero(t, m.Sequencer()) // idle
 		locked(t, m)
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
-		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(m.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
+		assert.Zero(t, k.NewMutex("lock", withValue(m.Value())).Sequencer()) // a Mutex that has adopted but not extended has no Sequencer
 		time.Sleep(validity - 1)
-		assert.Equal(t, want, m.Sequencer(), "the Sequencer is there until the hold ends")
+		assert.Equal(t, want, m.Sequencer()) // the Sequencer is there until the hold ends
 		time.Sleep(time.Nanosecond)
-		assert.Zero(t, m.Sequencer(), "over")
+		assert.Zero(t, m.Sequencer()) // over
 		locked(t, m)
 		k.unlock(m)
-		assert.Zero(t, m.Sequencer(), "unlocked")
+		assert.Zero(t, m.Sequencer()) // unlocked
 	})
 }
 
@@ -168,17 +166,16 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"two are down":   func(k kit) { k.down(0, 1) },
 		"two are frozen": func(k kit) { k.freeze(2, 4) },
 		"two forgot it":  func(k kit) { k.lose(0, 1) },
-		"extended":       func(kit) { time.Sleep(time.Minute) },
+		"extended":       func(kit) { time.Sleep(minute) },
 	} {
 		for _, options := range []opts{{withWatchdog}, {withWatchdog, withFencing}} {
 			kitAs(t, name, func(k kit) {
 				server := k.another()
 				m := k.held(options...)
-				s, err := redsync.ParseSequencer(m.Sequencer().String())
-				require.NoError(k, err)
+				s := must(redsync.ParseSequencer(m.Sequencer().String()))
 				fault(k)
-				require.NoError(k, server.Current(k.Context(), s))
-				assert.Positive(k, m.Remaining(), "Current does not end the hold")
+				noError(k, k.current(server, s))
+				assert.Positive(k, m.Remaining()) // Current does not end the hold
 				k.thaw(2, 4)
 				_, _ = m.Unlock()
 			})
@@ -188,7 +185,7 @@ func TestCurrentWhileHeld(t *testing.T) {
 
 func TestCurrentAfterwards(t *testing.T) {
 	for name, end := range map[string]func(k kit, m *redsync.Mutex){
-		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
+		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * sec) },
 		"taken by another": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
 			locked(k, k.another(withFencing).NewMutex("lock"))
@@ -206,7 +203,7 @@ func TestCurrentAfterwards(t *testing.T) {
 			s := m.Sequencer()
 			end(k, m)
 			synctest.Wait()
-			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
+			errorIs(k, k.current(server, s), redsync.ErrLockAlreadyExpired)
 			_, _ = m.Unlock()
 		})
 	}
@@ -215,8 +212,8 @@ func TestCurrentAfterwards(t *testing.T) {
 // Without a quorum, Current does not say that a hold goes on or that it is over.
 func TestCurrentWhereTooFewTell(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"down":                           func(f field) { f.kill(majority...) },
-		"frozen":                         func(f field) { f.freeze(majority...) },
+		"down":                           hit(field.kill, majority...),
+		"frozen":                         hit(field.freeze, majority...),
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
 		playAs(t, name, func(f field) {
@@ -224,7 +221,7 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 			s := f.held(withFencing).Sequencer()
 			fault(f)
 			start := time.Now()
-			err := server.Current(f.Context(), s)
+			err := f.current(server, s)
 			for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
 				require.NotErrorIs(f, err, not)
 			}
@@ -232,8 +229,8 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 			assert.LessOrEqual(f, time.Since(start), patience)
 			assert.NotContains(f, err.Error(), "still held")
 			if name != "two failing, one has forgotten" {
-				require.ErrorIs(f, err, redsync.ErrNoQuorum)
-				require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
+				errorIs(f, err, redsync.ErrNoQuorum)
+				says(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
 			}
 			f.thaw(majority...)
 		})
@@ -244,18 +241,16 @@ func TestCurrentOfNoHold(t *testing.T) {
 	play(t, func(f field) {
 		before := f.traffic()
 		for _, s := range []redsync.Sequencer{{}, {Name: "lock", Token: 7}, {Value: "v", Token: 7}} {
-			require.ErrorIs(t, f.Current(f.Context(), s), redsync.ErrNotHeld)
+			errorIs(t, f.current(f.Redsync, s), redsync.ErrNotHeld)
 		}
-		require.Error(t, f.Current(f.Context(), redsync.Sequencer{Name: "{lock}:fence", Value: "v"}), "Current refuses a reserved name")
-		assert.Equal(t, before, f.traffic())
+		erred(t, f.current(f.Redsync, redsync.Sequencer{Name: "{lock}:fence", Value: "v"})) // Current refuses a reserved name
+		f.hasSent(before)
 
 		ctx, cancel := context.WithCancel(f.Context())
 		cancel()
-		for _, n := range f.nodes {
-			n.On("evalsha", 9, embedded.Fault{Delay: time.Second})
-		}
-		require.ErrorIs(t, f.Current(ctx, redsync.Sequencer{Name: "lock", Value: "v"}), context.Canceled)
-		require.NoError(t, f.Close(f.Context()))
-		require.ErrorIs(t, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
+		onEach(f.nodes, "evalsha", 9, embedded.Fault{Delay: sec})
+		errorIs(t, f.Current(ctx, redsync.Sequencer{Name: "lock", Value: "v"}), context.Canceled)
+		noError(t, f.Close(f.Context()))
+		errorIs(t, f.current(f.Redsync, redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
 	})
 }

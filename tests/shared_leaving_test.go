@@ -22,13 +22,13 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := locked(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
+		m := f.locks(withGenValueFunc(value))
 		synctest.Wait()
 		before := f.traffic()
-		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
+		says(f, m.Downgrade(f.Context()), "line feed")
 		f.hasSent(before)
-		f.confirms(m.Extend())
-		require.Error(f, f.NewMutex("lock", withShared).TryLock())
+		f.extends(m)
+		erred(f, f.tries(withShared))
 		f.unlocks(m)
 	})
 }
@@ -36,18 +36,17 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := locked(f, f.NewMutex("lock", withShared))
+		r := f.locks(withShared)
 		synctest.Wait()
-		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
-		require.NoError(f, err)
+		text := must(f.nodes[0].Client().Get(f.Context(), "lock").Result())
 		value := f.readersOf("lock")[0]
 		for what, option := range map[string]redsync.Option{
-			"value":             redsync.WithValue(text),
-			"sequencer":         redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: text}),
-			"shared, two lines": redsync.WithSequencer(readSequencer(f, value+"\nb")),
+			"value":             withValue(text),
+			"sequencer":         withSequencer(redsync.Sequencer{Name: "lock", Value: text}),
+			"shared, two lines": withSequencer(readSequencer(f, value+"\nb")),
 		} {
 			m := f.NewMutex("lock", option)
-			refuses(f.T, m, "line feed")
+			refuses(f, m, "line feed")
 			require.ErrorContains(f, m.Do(f.Context(), nothing), "line feed", what)
 		}
 		f.confirms(r.Valid())
@@ -58,24 +57,21 @@ func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 // readSequencer returns the Sequencer of a shared hold with a value.
 func readSequencer(f field, value string) redsync.Sequencer {
 	encode := base64.RawURLEncoding.EncodeToString
-	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
-	require.NoError(f, err)
+	s := must(redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value))))
 	return s
 }
 
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
-		down := &downLog{}
-		m := locked(f, f.NewMutex("lock", redsync.WithObserver(down)))
+		r := &redsynctest.Recorder{}
+		m := f.locks(withObserver(r))
 		synctest.Wait()
-		for _, n := range f.nodes[:2] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
-		}
+		onEach(f.nodes[:2], "evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		f.downgrades(m)
 		time.Sleep(20 * ms)
-		require.NoError(f, down.of(0))
-		require.NoError(f, down.of(1))
+		noError(f, downOf(r, 0))
+		noError(f, downOf(r, 1))
 		f.unlocks(m)
 		f.noKeys()
 	})
@@ -95,9 +91,9 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
 		playMetAs(t, name, func(f field) {
-			down, r := &downLog{}, &redsynctest.Recorder{}
+			r := &redsynctest.Recorder{}
 			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
-				redsync.WithObserver(down), redsync.WithObserver(r))...)
+				withObserver(r))...)
 			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 				if name == "Downgrade" {
 					locked(f, m)
@@ -109,18 +105,18 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 					}
 				}
 				before := f.traffic()
-				require.NoError(f, c.operation(f, m))
+				noError(f, c.operation(f, m))
 				assert.Equal(f, before+5*sends, f.traffic())
 				for i := range 4 {
-					require.NoError(f, down.of(i), "node %d", i)
+					require.NoError(f, downOf(r, i), "node %d", i)
 				}
 				f.unlocks(m)
 			}
-			require.ErrorContains(f, down.of(4), "NOPERM")
+			says(f, downOf(r, 4), "NOPERM")
 			told := redsynctest.Events[observe.WakeUpDenied](r)
-			assert.Len(f, told, 5, "each node once")
+			assert.Len(f, told, 5) // each node once
 			for _, d := range told {
-				require.ErrorContains(f, d.Err, denial)
+				says(f, d.Err, denial)
 			}
 			f.noKeys()
 		})
@@ -131,11 +127,10 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 // writer does not.
 func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 	playMet(t, func(f field) {
-		shared := patient(withShared)
 		first := f.held()
 		var line []*call
-		for _, options := range []opts{shared, shared, patient(), shared} {
-			line = append(line, f.calls(f.Redsync, options...))
+		for _, mode := range []opts{{withShared}, {withShared}, nil, {withShared}} {
+			line = append(line, f.inLine(mode...))
 			time.Sleep(ms)
 		}
 		f.unlock(first)
@@ -144,11 +139,10 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 			require.Equal(f, done, line[i].isDone(), i)
 		}
 		assert.Equal(f, 1, f.entries("lock"))
-		f.unlock(line[0].Mutex)
-		f.unlock(line[1].Mutex)
+		f.unlock(line[0])
+		f.unlock(line[1])
 		for _, c := range line[2:] {
-			f.within(c, 10*ms)
-			f.unlock(c.Mutex)
+			f.served(c, 10*ms)
 		}
 		f.nobodyWaits()
 	})
@@ -161,37 +155,37 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		other := f.another()
 		taken := locked(f, other.NewMutex("lock"))
-		first := f.calls(f.Redsync, patient(withShared)...)
+		first := f.inLine(withShared)
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
-		second := f.calls(f.Redsync, patient(withShared, redsync.WithPriority(1))...)
+		second := f.inLine(withShared, redsync.WithPriority(1))
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 2)
 		f.unlock(taken)
 		f.within(first, 10*ms)
 		f.within(second, 10*ms)
 		require.Equal(f, 1, f.entries("lock"))
-		f.unlock(first.Mutex)
-		f.unlock(second.Mutex)
+		f.unlock(first)
+		f.unlock(second)
 		f.nobodyWaits()
 	})
 }
 
 // A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
 func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
-	for _, option := range []redsync.Option{withFencing, redsync.WithExpiry(9 * time.Second)} {
+	for _, option := range []redsync.Option{withFencing, nineSeconds} {
 		playMet(t, func(f field) {
 			first := f.held()
-			plain := f.calls(f.Redsync, patient(withShared)...)
+			plain := f.inLine(withShared)
 			time.Sleep(ms)
-			differs := f.calls(f.Redsync, patient(withShared, option)...)
+			differs := f.inLine(withShared, option)
 			time.Sleep(ms)
 			f.unlock(first)
 			f.within(plain, 10*ms)
 			f.within(differs, 10*ms)
 			assert.Equal(f, 2, f.entries("lock"))
-			f.unlock(plain.Mutex)
-			f.unlock(differs.Mutex)
+			f.unlock(plain)
+			f.unlock(differs)
 		})
 	}
 }
@@ -199,14 +193,14 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.NewMutex("lock", patient(withShared, redsync.WithLockDelay(20*time.Second))...))
+		m := f.locks(patient(withShared, withLockDelay(20*sec))...)
 		end := m.Until()
-		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
+		noError(f, m.Lock()) // Lock waits until the hold of the Mutex is over
 		assert.False(f, time.Now().Before(end))
 		f.unlock(m)
 		synctest.Wait()
-		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
-		time.Sleep(21 * time.Second)
-		obtained(f, f.NewMutex("lock"))
+		erred(f, f.tries()) // the keys of the first hold stay, because it was not unlocked
+		time.Sleep(21 * sec)
+		f.obtains()
 	})
 }

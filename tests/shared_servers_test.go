@@ -2,9 +2,7 @@ package redsync_test
 
 import (
 	"context"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,30 +10,19 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // Readers and writers on real servers: permissions, clusters, clocks, and faults.
 
-// A downLog is told which nodes are down.
-type downLog struct {
-	mu   sync.Mutex
-	down map[int]error
-}
-
-func (l *downLog) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down == nil {
-		l.down = map[int]error{}
+// downOf returns why a node is down, or nil if r was not told of it.
+func downOf(r *redsynctest.Recorder, node int) (err error) {
+	for _, d := range redsynctest.Events[observe.NodeDown](r) {
+		if d.Node == node {
+			err = d.Err
+		}
 	}
-	l.down[d.Node] = d.Err
-}
-
-// of returns why a node is down, or nil if l was not told of it.
-func (l *downLog) of(node int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.down[node]
+	return err
 }
 
 // noQueueACL is what readers and writers need without queues.
@@ -45,14 +32,14 @@ var noQueueACL = append([]string{"+time"}, plainACL...)
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	closesSoon(t, rs)
-	return rs.With(redsync.WithNodeTimeout(4*time.Second), redsync.WithExpiry(5*time.Minute))
+	return rs.With(withNodeTimeout(4*sec), withExpiry(5*minute))
 }
 
 // closesSoon makes the test close rs at its end. Close does not wait for nodes that are down.
 func closesSoon(t *testing.T, rs *redsync.Redsync) {
 	t.Helper()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
 		defer cancel()
 		_ = rs.Close(ctx)
 	})
@@ -76,16 +63,16 @@ func unlocks(t *testing.T, m *redsync.Mutex) {
 func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	down, denied := &downLog{}, &unwokenLog{}
+	down, denied := &redsynctest.Recorder{}, &unwokenLog{}
 	rs := processAsOn(t, servers, func(i int) []string {
 		if i < 2 {
 			return noQueueACL
 		}
 		return smallestACL
-	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
+	}).With(withObserver(down), withObserver(denied))
 	servers[4].Kill()
 	shared := withShared
-	for _, options := range []opts{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
+	for _, options := range []opts{{shared}, {shared, noHandOver, withSetNXOnExtend}} {
 		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
 		for range 2 { // the second time the library knows what the nodes deny
 			obtained(t, r)
@@ -95,7 +82,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			unlocks(t, r)
 		}
 		w := locked(t, rs.NewMutex("lock"))
-		require.NoError(t, w.Downgrade(t.Context()))
+		noError(t, w.Downgrade(t.Context()))
 		obtained(t, other)
 		unlocks(t, w)
 		unlocks(t, other)
@@ -108,10 +95,10 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	awaitTickets(t, servers[:4], 1)
 	isKeptOut(t, rs.NewMutex("lock", shared), "two nodes have let it in")
 	cancel()
-	require.Error(t, <-writer)
+	erred(t, <-writer)
 	unlocks(t, holder)
 	for i := range 4 {
-		assert.NoError(t, down.of(i), "node %d", i)
+		assert.NoError(t, downOf(down, i), "node %d", i)
 	}
 	assert.Subset(t, []int{0, 1}, denied.nodes(t))
 }
@@ -136,12 +123,12 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	servers := realredis.StartCluster(t)
 	a, _ := clusterProcess(t, servers)
 	b, _ := clusterProcess(t, servers)
-	a = a.With(redsync.WithExpiry(time.Minute))
+	a = a.With(lasting)
 	shared := withShared
 	apart := locked(t, a.NewMutex("apart}", shared))
-	require.Error(t, a.NewMutex("apart}").TryLock())
+	erred(t, a.NewMutex("apart}").TryLock())
 	r := locked(t, a.NewMutex("lock", shared))
-	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*time.Second))
+	w := b.NewMutex("lock", forever, withExpiry(40*sec))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
 	queued := func() bool {
@@ -153,9 +140,9 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 		return false
 	}
 	require.Eventually(t, queued, soon, ms)
-	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
+	isKeptOut(t, a.NewMutex("lock", shared, noHandOver), "the writer waits")
 	unlocks(t, r)
-	require.NoError(t, <-done)
+	noError(t, <-done)
 	unlocks(t, w)
 	unlocks(t, apart)
 }

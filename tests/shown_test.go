@@ -28,13 +28,13 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	for name, show := range shows {
 		kitAs(t, name, func(k kit) {
 			server, giver := k.another(), k.held()
-			c := k.calls(k.Redsync, patient()...)
+			c := k.inLine()
 			s := redsync.Sequencer{Name: "lock", Value: show(giver)}
 			require.NotEmpty(k, s.Value)
 			k.atOnce(giver, c)
 			assert.NotEqual(k, s.Value, peek.Value(c.Mutex))
-			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
-			k.unlocks(c.Mutex)
+			errorIs(k, k.current(server, s), redsync.ErrLockAlreadyExpired) // Current says that the lock was unlocked
+			k.unlocks(c)
 		})
 	}
 }
@@ -44,10 +44,10 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
-		m := locked(t, k.NewMutex("lock"))
-		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
+		m := k.locks()
+		k.unlock(second.NewMutex("lock", withValue(m.Value())))
 		other := locked(t, third.NewMutex("lock"))
-		c := k.calls(k.Redsync, patient()...)
+		c := k.inLine()
 		time.Sleep(ms)
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.False(t, c.isDone())
@@ -63,41 +63,15 @@ func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 		kitAs(t, name, func(k kit) {
 			other := k.another()
 			m := k.held()
-			given := other.NewMutex("lock", redsync.WithValue(show(m)), withWatchdog)
-			k.confirms(given.Extend())
-			time.Sleep(time.Minute)
+			given := other.NewMutex("lock", withValue(show(m)), withWatchdog)
+			k.extends(given)
+			time.Sleep(minute)
 			require.Zero(k, m.Remaining())
 			isTaken(k, m.TryLock())
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			assert.Equal(k, 5, k.keys("lock"))
 			alive(k, given)
 			k.unlocks(given)
-		})
-	}
-}
-
-// A Lock that wins proves that the former hold of the Mutex is over. Even so, if the user has
-// seen the value of the former hold, Lock does not release that value: its keys expire.
-func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
-	for shown, want := range map[bool]int{true: 2, false: 0} {
-		play(t, func(f field) {
-			m := f.held()
-			former := peek.Value(m)
-			if shown {
-				require.Equal(t, former, m.Value())
-			}
-			lost := m.Lost()
-			f.lose(majority...)
-			obtained(t, m)
-			assert.False(t, open(lost))
-			time.Sleep(time.Second)
-			left := 0
-			for _, n := range f.nodes {
-				if has, _ := n.Get("lock"); has == former {
-					left++
-				}
-			}
-			assert.Equal(t, want, left)
 		})
 	}
 }
@@ -108,11 +82,11 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		value := m.Value()
-		given := k.another().NewMutex("lock", redsync.WithValue(value))
-		time.Sleep(7 * time.Second)
+		given := k.another().NewMutex("lock", withValue(value))
+		time.Sleep(7 * sec)
 		confirmed(t, given.Extend)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, value, m.Value(), "kept")
+		time.Sleep(2 * sec)
+		assert.Equal(t, value, m.Value()) // kept
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.Empty(t, m.Value())
 		time.Sleep(ms)
@@ -121,8 +95,8 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 }
 
 // printed returns v in every form in which a program may log it.
-func printed(t *testing.T, v any) string {
-	t.Helper()
+func printed(tb testing.TB, v any) string {
+	tb.Helper()
 	var all strings.Builder
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		_, _ = fmt.Fprintf(&all, verb+"\n", v)
@@ -130,19 +104,17 @@ func printed(t *testing.T, v any) string {
 	}
 	slog.New(slog.NewTextHandler(&all, nil)).Info("text", "v", v, slog.Group("group", "v", v))
 	slog.New(slog.NewJSONHandler(&all, nil)).Info("json", "v", v, "in", []any{v})
-	text, err := json.Marshal(struct{ V any }{v})
-	require.NoError(t, err)
-	all.Write(text)
+	all.Write(must(json.Marshal(struct{ V any }{v})))
 	return all.String()
 }
 
 func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.held(withFencing)
-		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := locked(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
+		adopted := f.NewMutex("lock", withValue("secret"))
+		over := locked(f, f.NewMutex("over", oneSecond))
 		values := []string{"secret", over.Value(), fenced.Value()}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }
 		for want, m := range map[string]*redsync.Mutex{
 			fmt.Sprintf(`redsync.Mutex("lock", held until %s, token %d)`, at(fenced), fenced.Fence()): fenced,
@@ -152,7 +124,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 			`redsync.Mutex("", nil)`:                                      nil,
 		} {
 			assert.Equal(f, want, fmt.Sprint(m))
-			text := printed(f.T, m)
+			text := printed(f, m)
 			for _, value := range values {
 				assert.NotContains(f, text, value)
 			}
@@ -164,13 +136,12 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 		all := []error{adopted.TryLock()}
 		for _, m := range []*redsync.Mutex{over, fenced} {
 			for _, operation := range operations(m) {
-				_, err := operation()
-				all = append(all, err)
+				all = append(all, second(operation()))
 			}
 			f.kill(majority...)
 		}
 		for _, err := range all {
-			require.Error(f, err)
+			erred(f, err)
 			text := fmt.Sprintf("%v %+v %#v %q", err, err, err, err)
 			for _, value := range values {
 				assert.NotContains(f, text, value)
@@ -196,12 +167,12 @@ func TestNoTextButStringShowsTheValueOfASequencer(t *testing.T) {
 
 func TestARedsyncShowsItsNodes(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.With(redsync.WithValue("secret"))
+		rs := f.With(withValue("secret"))
 		assert.Equal(f, "redsync.Redsync(127.0.0.1:7001, 127.0.0.1:7002, 127.0.0.1:7003, 127.0.0.1:7004, 127.0.0.1:7005)", fmt.Sprint(rs))
-		assert.NotContains(f, printed(f.T, rs), "secret")
+		assert.NotContains(f, printed(f, rs), "secret")
 		var none *redsync.Redsync
 		assert.Equal(f, "redsync.Redsync()", fmt.Sprint(none))
-		assert.Contains(f, printed(f.T, none), `{"V":null}`)
+		assert.Contains(f, printed(f, none), `{"V":null}`)
 	})
 }
 
@@ -211,14 +182,14 @@ func TestLongNamesAreCutInTexts(t *testing.T) {
 		long, log := strings.Repeat("é", 300), &safeLog{}
 		rs := f.another().With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		locked := locked(f, rs.NewMutex(long))
-		over := redsync.WithSequencer(locked.Sequencer())
+		over := withSequencer(locked.Sequencer())
 		_, extended := rs.NewMutex(long).Extend()
 		for _, err := range []error{
 			extended, rs.NewMutex(long).TryLock(), rs.NewMutex("{" + long + "}:queue").Lock(), rs.NewMultiMutex([]string{"b", long}).TryLock(),
 			rs.NewMutex("other", over).Lock(), rs.NewMultiMutex(both, over).Lock(),
 			rs.Do(f.Context(), long+"2", func(ctx context.Context) error { return rs.NewMutex(long + "2").LockContext(ctx) }),
 		} {
-			require.Error(f, err)
+			erred(f, err)
 			assert.Less(f, len(err.Error()), 1200)
 			assert.Contains(f, err.Error(), `é"... (6`)
 			assert.NotContains(f, err.Error(), strings.Repeat("é", 101))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -53,7 +52,7 @@ func (f field) processes(n int, at distance, options ...redsync.Option) (all []*
 		f.as(rs).meet()
 		all = append(all, rs.With(options...))
 	}
-	time.Sleep(time.Second)
+	time.Sleep(sec)
 	return all
 }
 
@@ -74,7 +73,7 @@ type slowness struct{ atomic.Bool }
 func (s *slowness) at(d distance) distance {
 	return func(process, node int) time.Duration {
 		if node == 4 && s.Load() {
-			return time.Second
+			return sec
 		}
 		return d(process, node)
 	}
@@ -84,29 +83,27 @@ func (s *slowness) at(d distance) distance {
 // is late. The first Lock is patient after a second. Later calls of the process know the keys, and wait for the node at
 // once.
 func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
-	const there = 300 * time.Millisecond // and back
+	const there = 300 * ms // and back
 	at := func(_, node int) time.Duration { return []time.Duration{4: there / 2}[node] }
 	for name, options := range map[string]opts{
 		"plain":   nil,
 		"fair":    {withFair},
-		"permits": {redsync.WithPermits(1)},
+		"permits": {onePermit},
 	} {
 		playAs(t, name, func(f field) {
-			rs := f.processes(1, at, append(options, redsync.WithExpiry(time.Minute))...)[0]
+			rs := f.processes(1, at, append(options, lasting)...)[0]
 			f.crashed("lock", "{lock}:slot:0")
-			lock := func(acquire func(m *redsync.Mutex) error) (took time.Duration) {
+			lock := func(acquire func(m *redsync.Mutex) error) time.Duration {
 				m, start := rs.NewMutex("lock"), time.Now()
-				require.NoError(f, acquire(m))
-				took = time.Since(start)
-				f.unlock(m)
-				time.Sleep(time.Second)
-				return took
+				noError(f, acquire(m))
+				defer func() { f.unlock(m); time.Sleep(sec) }()
+				return time.Since(start)
 			}
-			require.Error(f, rs.NewMutex("lock").TryLock())
-			assert.Greater(f, lock((*redsync.Mutex).Lock), time.Second)
+			erred(f, rs.NewMutex("lock").TryLock())
+			assert.Greater(f, lock((*redsync.Mutex).Lock), sec)
 			for range 3 {
-				assert.Less(f, lock((*redsync.Mutex).Lock), there+100*time.Millisecond)
-				assert.Less(f, lock((*redsync.Mutex).TryLock), there+200*time.Millisecond)
+				assert.Less(f, lock((*redsync.Mutex).Lock), there+100*ms)
+				assert.Less(f, lock((*redsync.Mutex).TryLock), there+200*ms)
 			}
 		})
 	}
@@ -114,11 +111,8 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 
 // crashed leaves keys of a crashed client on two nodes.
 func (f field) crashed(keys ...string) {
-	for _, n := range f.nodes[:2] {
-		for _, key := range keys {
-			require.NoError(f, n.Set(key, "crashed"))
-			n.SetTTL(key, time.Minute)
-		}
+	for _, key := range keys {
+		f.sets(key, "crashed", minute, 0, 1)
 	}
 }
 
@@ -129,29 +123,28 @@ func TestTicketOutlivesALongAttempt(t *testing.T) {
 		"fair":         {withFair},
 		"plain":        nil,
 		"fair, shared": {withFair, withShared},
-		"permits":      {withFair, redsync.WithPermits(1)},
+		"permits":      {withFair, onePermit},
 	} {
 		playAs(t, name, func(f field) {
 			var s slowness
-			all := append(opts{redsync.WithExpiry(time.Minute), forever, redsync.WithNodeTimeout(3 * time.Second)}, options...)
+			all := append(opts{lasting, forever, withNodeTimeout(3 * sec)}, options...)
 			rs := f.processes(1, s.at(everywhere(0)), all...)[0]
 			s.Store(true)
 			f.crashed("lock", "{lock}:slot:0")
 			c := f.calls(rs)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			start, alive := time.Now(), 0
 			for open(c.done) {
 				if queue := f.queue(0, "lock"); assert.Len(f, queue, 64) {
-					ms, err := strconv.ParseInt(queue[50:63], 10, 64)
-					require.NoError(f, err)
+					ms := must(strconv.ParseInt(queue[50:63], 10, 64))
 					assert.Greater(f, ms, time.Now().UnixMilli(), "after %v", time.Since(start))
 					alive++
 				}
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(50 * ms)
 			}
-			require.NoError(f, c.err)
+			noError(f, c.err)
 			assert.Greater(f, alive, 50)
-			assert.LessOrEqual(f, c.at.Sub(start), time.Second+3*time.Second)
+			assert.LessOrEqual(f, c.at.Sub(start), sec+3*sec)
 		})
 	}
 }

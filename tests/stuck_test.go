@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,9 +19,7 @@ import (
 // value, and one that takes a reader out.
 func stuckScripts(t *testing.T) (deletes, removes string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/operating.md")
-	require.NoError(t, err)
-	_, section, _ := strings.Cut(string(page), "\n## A lock is stuck\n")
+	_, section, _ := strings.Cut(read(t, "../docs/operating.md"), "\n## A lock is stuck\n")
 	found := regexp.MustCompile(`(?m)^ask EVAL "(.*)" 1 orders:17 'VALUE'$`).FindAllStringSubmatch(section, -1)
 	require.Len(t, found, 2)
 	shell := strings.NewReplacer(`\\`, `\`)
@@ -34,10 +31,8 @@ func (f field) breaks(script, key, value string) (done int) {
 	f.Helper()
 	for _, n := range f.nodes {
 		c := n.Client()
-		reply, err := c.Eval(f.Context(), script, []string{key}, value).Int()
-		require.NoError(f, err)
-		done += reply
-		require.NoError(f, c.Close())
+		done += must(c.Eval(f.Context(), script, []string{key}, value).Int())
+		noError(f, c.Close())
 	}
 	return done
 }
@@ -48,13 +43,11 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 	play(t, func(f field) {
 		m := locked(f, f.another().NewMutex(name, withWatchdog))
 		synctest.Wait()
-		value, err := f.nodes[0].Get(name)
-		require.NoError(f, err)
+		value := must(f.nodes[0].Get(name))
 		assert.Zero(f, f.breaks(deletes, name, "another"))
 		assert.Equal(f, 5, f.breaks(deletes, name, value))
 		assert.Zero(f, f.breaks(deletes, name, value))
-		next := obtained(f, f.another().NewMutex(name))
-		f.unlock(next)
+		f.unlock(obtained(f, f.another().NewMutex(name)))
 		<-m.Lost()
 	})
 	play(t, func(f field) {
@@ -64,12 +57,10 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 			time.Sleep(ms)
 		}
 		synctest.Wait()
-		text, err := f.nodes[0].Get(name)
-		require.NoError(f, err)
-		lines := strings.Split(text, "\n")
+		lines := strings.Split(must(f.nodes[0].Get(name)), "\n")
 		require.Len(f, lines, 4)
 		assert.Equal(f, "readers", lines[0])
-		assert.Zero(f, f.breaks(deletes, name, text[:10]))
+		assert.Zero(f, f.breaks(deletes, name, lines[1]))
 		assert.Zero(f, f.breaks(removes, name, "another"))
 		for i, line := range []string{lines[2], lines[1]} {
 			value, digits := line[:len(line)-14], line[len(line)-13:]
@@ -79,20 +70,19 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 			assert.Equal(f, i == 0, f.nodes[0].Exists(name))
 			if i == 0 {
 				assert.Len(f, f.inspected(f.NewMutex(name)).Holders, 1)
-				time.Sleep(5 * time.Second) // the other extends
-				require.NoError(f, all[0].Err())
-				require.Error(f, all[1].Err())
+				time.Sleep(5 * sec) // the other extends
+				alive(f, all[0])
+				erred(f, all[1].Err())
 			}
 		}
 	})
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex(name, redsync.WithPermits(2), withWatchdog))
+		m := locked(f, f.another().NewMutex(name, twoPermits, withWatchdog))
 		synctest.Wait()
 		broken := 0
 		for _, key := range []string{"{orders:17}:slot:0", "{orders:17}:slot:1"} {
-			if value, err := f.nodes[0].Get(key); err == nil {
-				broken += f.breaks(deletes, key, value)
-			}
+			value, _ := f.nodes[0].Get(key)
+			broken += f.breaks(deletes, key, value)
 		}
 		assert.Equal(f, 5, broken)
 		<-m.Lost()
@@ -103,10 +93,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 func TestRedsyncV4LearnsOfAForceAtItsExtend(t *testing.T) {
 	play(t, func(f field) {
 		const value = "Tq2NfQ6zYQ1dUt4QkPJqkA=="
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("a", value))
-			n.SetTTL("a", time.Minute)
-		}
+		f.sets("a", value, minute, allNodes...)
 		m := f.NewMutex("a")
 		h := f.holderOf(m)
 		assert.Equal(f, "redsync v4", h.Library)

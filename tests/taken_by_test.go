@@ -18,24 +18,20 @@ import (
 
 // waysToGiveUp are calls that acquire nothing, and ask who has the lock.
 var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
-	"Lock":    func(_ user, m *redsync.Mutex) error { return m.Lock() },
-	"TryLock": func(_ user, m *redsync.Mutex) error { return m.TryLock() },
-	"Do":      func(u user, m *redsync.Mutex) error { return m.Do(u.Context(), nothing) },
-	"a context that ends": func(u user, m *redsync.Mutex) error {
-		ctx, cancel := context.WithTimeout(u.Context(), 2*time.Second)
-		defer cancel()
-		return m.LockContext(ctx)
-	},
+	"Lock":                func(_ user, m *redsync.Mutex) error { return m.Lock() },
+	"TryLock":             func(_ user, m *redsync.Mutex) error { return m.TryLock() },
+	"Do":                  func(u user, m *redsync.Mutex) error { return m.Do(u.Context(), nothing) },
+	"a context that ends": func(u user, m *redsync.Mutex) error { return m.LockContext(limited(u, 2*sec)) },
 }
 
 func TestErrTakenSaysTheOwner(t *testing.T) {
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {
-				holder := locked(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
-				time.Sleep(12 * time.Second)
+				holder := locked(f, kind.rival(f.another(withOwner("worker-7@host")), withWatchdog))
+				time.Sleep(12 * sec)
 				r := &redsynctest.Recorder{}
-				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
+				m := kind.lock(f.another(withOwner("me"), withTries(3), withObserver(r)))
 				err := call(f.user, m)
 				taken := isTaken(f, err)
 				assert.Equal(f, "worker-7@host", taken.Owner)
@@ -46,7 +42,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 				synctest.Wait()
 				attempts := redsynctest.Events[observe.Attempt](r)
 				require.NotEmpty(f, attempts)
-				require.ErrorIs(f, err, attempts[len(attempts)-1].Err, "the error is that of the last attempt")
+				errorIs(f, err, attempts[len(attempts)-1].Err) // the error is that of the last attempt
 				assert.Equal(f, err, redsynctest.Events[observe.NotAcquired](r)[0].Err)
 				f.unlock(holder)
 			})
@@ -57,7 +53,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
+		holder := locked(f, f.another(withOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
 		commands := func(call func()) int {
 			synctest.Wait()
@@ -66,17 +62,17 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 			synctest.Wait()
 			return f.commands("evalsha", "eval") - before
 		}
-		owned, plain := f.NewMutex("a", redsync.WithOwner("me")), f.NewMutex("a")
-		without := commands(func() { require.Error(f, plain.TryLock()) })
-		assert.Equal(f, without+5, commands(func() { require.Error(f, owned.TryLock()) }))
+		owned, plain := f.NewMutex("a", withOwner("me")), f.NewMutex("a")
+		without := commands(func() { erred(f, plain.TryLock()) })
+		assert.Equal(f, without+5, commands(func() { erred(f, owned.TryLock()) }))
 		assert.Equal(f, without, commands(func() {
-			require.ErrorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
+			errorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
 		}))
 		f.unlock(holder)
 		assert.Equal(f, 5, commands(func() {
 			obtained(f, owned)
 			f.unlock(owned)
-		}), "the release")
+		})) // the release
 	})
 }
 
@@ -84,24 +80,19 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
 		holder := locked(f, f.another().NewMutex("a", withWatchdog))
-		m := f.NewMutex("a", redsync.WithOwner("me"))
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, m.TryLock(), &taken)
-		assert.Empty(f, taken.Owner)
+		m := f.NewMutex("a", withOwner("me"))
+		assert.Empty(f, isTaken(f, m.TryLock()).Owner)
 		f.unlock(holder)
 
-		holder = f.another(redsync.WithOwner("them")).NewMutex("a", withWatchdog)
+		holder = f.another(withOwner("them")).NewMutex("a", withWatchdog)
 		locked(f, holder)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
+		ctx := limited(f, sec)
 		time.AfterFunc(900*ms, func() { f.freeze(majority...) })
 		start := time.Now()
-		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
+		err := f.NewMutex("a", withOwner("me"), forever).LockContext(ctx)
+		errorIs(f, err, context.DeadlineExceeded)
 		assert.LessOrEqual(f, time.Since(start), 1050*ms)
-		if assert.ErrorAs(f, err, &taken) {
-			assert.Empty(f, taken.Owner)
-		}
+		assert.Empty(f, isTaken(f, err).Owner)
 		f.thaw(majority...)
 		f.unlock(holder)
 	})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -17,10 +16,7 @@ import (
 
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
-	for _, i := range nodes {
-		require.NoError(f, f.nodes[i].Set("lock", "another's"))
-		f.nodes[i].SetTTL("lock", time.Hour)
-	}
+	f.sets("lock", "another's", hour, nodes...)
 }
 
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
@@ -33,7 +29,7 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 			"WithTries(1)": (*redsync.Mutex).Lock,
 		} {
 			before, start := f.traffic(), time.Now()
-			err := try(f.NewMutex("lock", append(mode, redsync.WithTries(1))...))
+			err := try(f.NewMutex("lock", append(mode, once)...))
 			assert.True(f, errors.Is(err, errOthers) || errors.As(err, new(*redsync.ErrTaken)), "%s: %v", name, err)
 			assert.Equal(f, before+10, f.traffic(), "%s: each node is sent one attempt and its release", name)
 			assert.Zero(f, time.Since(start), name)
@@ -47,7 +43,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 		t.Run(kind.column, func(t *testing.T) {
 			inEachMode(t, playMet, func(f field, mode opts) {
 				for _, n := range f.nodes[:3] {
-					require.NoError(f, n.Set(kind.keys[0], "another's"))
+					noError(f, n.Set(kind.keys[0], "another's"))
 					time.AfterFunc(1, func() { n.Del(kind.keys[0]) })
 				}
 				m := kind.lock(f.Redsync, append(mode, hearsAll)...)
@@ -55,7 +51,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 				obtained(f, m)
 				assert.LessOrEqual(f, time.Since(start), (16+32+64)*ms)
 				f.unlock(m)
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * sec)
 				f.nobodyWaits()
 			})
 		})
@@ -67,7 +63,7 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(majority...)
 		time.AfterFunc(time.Nanosecond, func() { f.lose(majority...) })
-		m := obtained(f, f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
+		m := f.obtains(hearsAll, resting, lasting)
 		f.unlock(m)
 		f.rests(withDrift)
 	})
@@ -77,17 +73,13 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(majority...)
-		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*ms+1)
-		defer cancel()
+		onEach(f.nodes, "set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		start := time.Now()
-		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
+		errorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(limited(f, 50*ms+1)), context.DeadlineExceeded)
 		took(f, start, 50*ms+1)
 		time.AfterFunc(50*ms+1, func() { _ = f.Close(f.Context()) })
 		start = time.Now()
-		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
+		errorIs(f, f.tries(hearsAll), redsync.ErrClosed)
 		took(f, start, 50*ms+1)
 	})
 }
@@ -99,7 +91,7 @@ func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
 		f.slow(patience - 30*ms)
 		for range 10 {
 			start := time.Now()
-			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())
+			erred(f, f.tries(hearsAll))
 			assert.Less(f, time.Since(start), 2*patience)
 		}
 	})

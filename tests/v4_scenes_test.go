@@ -31,7 +31,7 @@ func TestV4ScenesInVirtualTime(t *testing.T) {
 				}
 				s.Play(t, "goredis_v9", options)
 				nodes.Close()
-				time.Sleep(time.Minute) // goroutines that end by themselves have ended
+				time.Sleep(minute) // goroutines that end by themselves have ended
 			})
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -32,13 +31,13 @@ const (
 )
 
 // judged checks that err has one verdict only, and returns it.
-func judged(t *testing.T, err error) verdict {
-	t.Helper()
-	require.Error(t, err)
+func judged(tb testing.TB, err error) verdict {
+	tb.Helper()
+	erred(tb, err)
 	failed, silent := errors.Is(err, redsync.ErrFailed), errors.Is(err, redsync.ErrNoQuorum)
 	taken := errors.As(err, new(*redsync.ErrTaken))
-	require.False(t, failed && silent, "%v", err)
-	require.False(t, silent && (taken || errors.Is(err, redsync.ErrLockLost)), "%v", err)
+	require.False(tb, failed && silent, "%v", err)
+	require.False(tb, silent && (taken || errors.Is(err, redsync.ErrLockLost)), "%v", err)
 	switch {
 	case failed:
 		return contention
@@ -60,28 +59,27 @@ func failedNodes(err error) (nodes []int) {
 
 // Contention is the only cause of ErrFailed, and too few answers are the only cause of ErrNoQuorum.
 func TestVerdictOfALockThatFails(t *testing.T) {
-	split := func(f field) { // each of two rivals has two nodes, and the fifth is free
-		for i, n := range f.nodes[:4] {
-			require.NoError(f, n.Set("lock", fmt.Sprint("rival ", i%2)))
-		}
-	}
 	for name, c := range map[string]struct {
 		given  func(f field)
 		option redsync.Option
 		want   verdict
 	}{
-		"taken, and two nodes are down":                       {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
-		"a split vote":                                        {split, nil, contention},
-		"taken on a bare quorum":                              {func(f field) { f.splits(majority...) }, nil, contention},
+		"taken, and two nodes are down": {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
+		"a split vote": {func(f field) { // each of two rivals has two nodes, and the fifth is free
+			for i, n := range f.nodes[:4] {
+				noError(f, n.Set("lock", fmt.Sprint("rival ", i%2)))
+			}
+		}, nil, contention},
+		"taken on a bare quorum":                              {hit(field.splits, majority...), nil, contention},
 		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(majority...) }, nil, noQuorum},
-		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
+		"no entropy": {field.anothers, withGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
 			playMetAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
 				c.given(f)
 				fast := redsync.WithFailFast(failFast)
-				err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
-				assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+				err := f.lockError(once, fast, cmp.Or(c.option, fast))
+				assert.Equal(f, c.want, judged(f, err), "%v", err)
 				var held *redsync.ErrTaken
 				require.Equal(f, c.want == contention, errors.As(err, &held))
 				if held != nil {
@@ -100,21 +98,19 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		after time.Duration // the context ends
 		want  verdict
 	}{
-		"the lock is taken":               {func(f field) { f.anothers() }, time.Second, contention},
-		"three nodes are down":            {func(f field) { f.kill(majority...) }, time.Second, noQuorum},
-		"no attempt has an end":           {func(f field) { f.freeze(majority...) }, 100 * ms, neither},
-		"an attempt has ended in silence": {func(f field) { f.freeze(majority...) }, 500 * ms, noQuorum},
+		"the lock is taken":               {field.anothers, sec, contention},
+		"three nodes are down":            {hit(field.kill, majority...), sec, noQuorum},
+		"no attempt has an end":           {hit(field.freeze, majority...), 100 * ms, neither},
+		"an attempt has ended in silence": {hit(field.freeze, majority...), 500 * ms, noQuorum},
 	} {
 		playAs(t, name, func(f field) {
 			b := f.another()
 			c.given(f)
 			f.calls(b, forever, withFair)
-			ctx, cancel := context.WithTimeout(f.Context(), c.after)
-			defer cancel()
 			before := f.traffic()
-			err := b.NewMutex("lock", forever, redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
-			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
-			require.ErrorIs(f, err, context.DeadlineExceeded)
+			err := b.NewMutex("lock", patient()...).LockContext(limited(f, c.after))
+			assert.Equal(f, c.want, judged(f, err), "%v", err)
+			errorIs(f, err, context.DeadlineExceeded)
 			if c.want == neither {
 				f.hasSent(before)
 				assert.EqualError(f, err, `redsync: lock "lock": context deadline exceeded`)
@@ -129,56 +125,46 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 		before func(f field) // what the attempt before meets
 		want   verdict
 	}{
-		"no attempt before":         {func(f field) { f.freeze(allNodes...) }, neither},
+		"no attempt before":         {hit(field.freeze, allNodes...), neither},
 		"the lock was taken before": {field.anothers, contention},
-		"nodes were down before":    {func(f field) { f.refuse(majority...); f.lockRefused(0, 1, 2) }, noQuorum},
+		"nodes were down before": {func(f field) {
+			f.refuse(majority...)
+			onEach(f.nodes[:3], "set", 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+		}, noQuorum},
 	} {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
-			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), forever,
-				redsync.WithRetryDelay(50*ms))
-			ctx, cancel := context.WithTimeout(f.Context(), 200*ms)
-			defer cancel()
+			m := f.NewMutex("lock", book.option(), withObserver(r), forever,
+				withRetryDelay(50*ms))
 			c.before(f)
 			time.AfterFunc(10*ms, func() { f.freeze(allNodes...); forget(r); book.forget() })
-			err := m.LockContext(ctx)
+			err := m.LockContext(limited(f, 200*ms))
 			f.thaw(allNodes...)
-			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
-			require.ErrorIs(f, err, context.DeadlineExceeded)
+			assert.Equal(f, c.want, judged(f, err), "%v", err)
+			errorIs(f, err, context.DeadlineExceeded)
 			if c.want != noQuorum {
-				assert.Empty(f, failedNodes(err), "no node is accused")
+				assert.Empty(f, failedNodes(err)) // no node is accused
 			}
 			attempts, errs := of[observe.Attempt](r)
 			require.NotEmpty(f, attempts)
 			last := len(attempts) - 1
-			assert.Equal(f, neither, judged(f.T, errs[last]))
-			require.ErrorIs(f, errs[last], context.DeadlineExceeded)
+			assert.Equal(f, neither, judged(f, errs[last]))
+			errorIs(f, errs[last], context.DeadlineExceeded)
 			assert.Zero(f, attempts[last].Failed)
 			assert.NotContains(f, book.above(), "WARN redsync: no quorum")
 		})
 	}
 }
 
-// lockRefused makes nodes answer SET with errors.
-func (f field) lockRefused(nodes ...int) {
-	for _, i := range nodes {
-		f.nodes[i].On("set", 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
-	}
-}
-
 // If a quorum has answered when the context ends, the answers are the verdict.
 func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 	playMet(t, func(f field) {
-		require.NoError(t, f.nodes[0].Set("lock", "another"))
-		f.nodes[3].On("set", 1, embedded.Fault{Delay: time.Hour})
-		f.nodes[4].On("set", 1, embedded.Fault{Delay: time.Hour})
-		ctx, cancel := context.WithTimeout(f.Context(), 10*ms)
-		defer cancel()
-		err := f.NewMutex("lock").TryLockContext(ctx)
+		f.occupy("lock", 0)
+		onEach(f.nodes[3:], "set", 1, embedded.Fault{Delay: hour})
+		err := f.NewMutex("lock").TryLockContext(limited(f, 10*ms))
 		assert.Equal(t, contention, judged(t, err))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		taken := isTaken(t, err)
-		assert.Equal(t, []int{0}, taken.Nodes)
+		errorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, []int{0}, isTaken(t, err).Nodes)
 		assert.Empty(t, failedNodes(err))
 	})
 }
@@ -191,10 +177,10 @@ func TestExtendNamesTheNodesThatItWaitedFor(t *testing.T) {
 		k.down(0)
 		k.freeze(3, 4)
 		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		errorIs(t, err, redsync.ErrExtendFailed)
 		assert.Equal(t, noQuorum, judged(t, err))
 		assert.Equal(t, []int{0, 3, 4}, failedNodes(err), "%v", err)
-		require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed: ")
+		says(t, err, "3 of 5 nodes failed, 3 needed: ")
 		k.thaw(3, 4)
 	})
 }
@@ -209,14 +195,12 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 		loading:                                                         false,
 	} {
 		playMetAs(t, answer, func(f field) {
-			f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
-			f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
+			onEach(f.nodes[:2], "set", 1<<20, embedded.Fault{Err: answer})
 			f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
-			err := f.NewMutex("lock").TryLock()
-			require.Equal(f, noQuorum, judged(f.T, err))
-			require.ErrorContains(f, err, answer)
-			assert.Equal(f, lasts, errors.Is(err, redsync.ErrNoQuorum) &&
-				strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
+			err := f.tries()
+			require.Equal(f, noQuorum, judged(f, err))
+			says(f, err, answer)
+			assert.Equal(f, lasts, strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
 		})
 	}
 }
@@ -224,33 +208,20 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 // ErrTaken names the lock. For a Lock of several names that is the first name that was not free.
 func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {
-		name := func(_ bool, err error) string {
-			taken := isTaken(t, err)
-			return taken.Name
-		}
+		name := func(_ bool, err error) string { return isTaken(t, err).Name }
 		b := locked(t, f.NewMutex("b"))
-		for _, option := range []redsync.Option{redsync.WithFailFast(true), withFair, withFencing, withShared} {
-			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
-		}
-		locked(t, f.NewMutex("permits", onePermit))
-		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
-		require.ErrorContains(t, err, `failed to acquire lock "a, b, c": "b" is taken on nodes #`)
+		says(t, err, `failed to acquire lock "a, b, c": "b" is taken on nodes #`)
 
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {
 				m := locked(t, f.NewMultiMutex(names))
 				time.Sleep(ms)
-				for _, n := range f.nodes {
-					require.NoError(f, n.Set("x", "another's"))
-				}
+				f.occupy("x", allNodes...)
 				assert.Equal(t, m.Name(), name(operations(m)[what]()), what)
-				time.Sleep(time.Second)
-				for _, n := range f.nodes {
-					n.Del("x")
-					n.Del("y")
-				}
+				time.Sleep(sec)
+				f.drop(names...)
 			}
 		}
 	})
@@ -261,13 +232,12 @@ func TestErrTakenHasAName(t *testing.T) {
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	playMet(t, func(f field) {
 		b := locked(t, f.NewMutex("b"))
-		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
-		time.Sleep(time.Second)
+		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, withObserver(&redsynctest.Recorder{}))...))
+		time.Sleep(sec)
 		for _, m := range []*redsync.Mutex{
 			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),
 		} {
-			taken := isTaken(t, m.TryLock())
-			assert.Equal(t, "z", taken.Name)
+			assert.Equal(t, "z", isTaken(t, m.TryLock()).Name)
 		}
 		f.unlock(b)
 	})

@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -20,24 +19,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests waiting on real servers, also for Redis users with few permissions.
 
 // soon is far less than the retry delay of a patient waiter, and far more than a busy machine needs.
-const soon = time.Minute
+const soon = minute
 
 // An unwokenLog is an observer that records which nodes deny wake-ups.
-type unwokenLog struct {
-	mu   sync.Mutex
-	told []observe.WakeUpDenied
-}
-
-func (l *unwokenLog) ObserveWakeUpDenied(_ context.Context, u observe.WakeUpDenied) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told = append(l.told, u)
-}
+type unwokenLog struct{ redsynctest.Recorder }
 
 // denies matches what servers answer to a user who lacks a permission. The last two come from scripts, before Redis 7.2
 // and since.
@@ -46,9 +37,7 @@ const denies = "NOPERM|can't run this command|ACL failure in script"
 // nodes returns the nodes that l was told of.
 func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, u := range l.told {
+	for _, u := range redsynctest.Events[observe.WakeUpDenied](&l.Recorder) {
 		require.Regexp(t, denies, u.Err.Error())
 		nodes = append(nodes, u.Node)
 	}
@@ -88,7 +77,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
 	t.Helper()
 	rs := usersOf(t, servers, func(int) []string { return rules })
-	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
+	return rs.With(append(options, withExpiry(40*sec), redsync.WithTimeoutFactor(0.2))...)
 }
 
 // smallestACL has the rules that a process needs to lock "lock" and to wait for it.
@@ -121,8 +110,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	if does("extend", m.Extend) || does("valid", m.Valid) {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := limited(t, soon)
 	waiter, done, start := b.NewMutex("lock", options...), make(chan error, 1), time.Now()
 	go func() { done <- waiter.LockContext(ctx) }()
 	time.Sleep(50 * ms) //nolint:forbidigo // real servers
@@ -165,13 +153,13 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)
 	log := &unwokenLog{}
-	a := processAs(t, servers, smallestACL, redsync.WithObserver(log))
-	b := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+	a := processAs(t, servers, smallestACL, withObserver(log))
+	b := processAs(t, servers, smallestACL, withObserver(log))
 	for _, mode := range modes {
 		woken := false
 		for i := 0; i < 3 || !woken && i < 20; i++ {
 			took, err := passes(t, a, b, patient(mode...)...)
-			require.NoError(t, err)
+			noError(t, err)
 			woken = woken || took < unwoken
 		}
 		assert.True(t, woken)
@@ -186,14 +174,14 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			empties(t, servers)
 			log := &unwokenLog{}
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
-			a := processAs(t, servers, rules, redsync.WithObserver(log))
-			b := processAs(t, servers, rules, redsync.WithObserver(log))
+			a := processAs(t, servers, rules, withObserver(log))
+			b := processAs(t, servers, rules, withObserver(log))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
 				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
 				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
-			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
+			assert.True(t, failed) // the fair lock works without this rule, so the rule is not needed
 		})
 	}
 }
@@ -206,26 +194,26 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	rules := strings.Fields(strings.ReplaceAll(line[1], "app:", "lock"))
 	servers := realredis.Start(t, 3)
 	a, b := processAs(t, servers, rules), processAs(t, servers, rules)
-	require.NoError(t, a.Ping(t.Context()))
+	noError(t, a.Ping(t.Context()))
 	for _, options := range []opts{
 		nil,
 		{withFair, withFencing},
 		{withShared},
-		{redsync.WithPermits(1), withFair},
-		{redsync.WithMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
+		{onePermit, withFair},
+		{withMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
-		require.NoError(t, err)
+		noError(t, err)
 	}
-	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
-	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
+	holder := locked(t, a.NewMutex("lock", withFencing, withOwner("a")))
+	erred(t, b.NewMutex("lock", withOwner("b")).TryLock()) // it has asked for the owner
 	for _, m := range []*redsync.Mutex{
-		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
+		b.NewMutex("lock"), b.NewMutex("lock", twoPermits), b.NewMultiMutex([]string{"lock", "lock2"}),
 	} {
 		s, err := m.Inspect(t.Context())
-		require.NoError(t, err)
+		noError(t, err)
 		for _, n := range s.Nodes {
-			require.NoError(t, n.Err)
+			noError(t, n.Err)
 			assert.False(t, n.Denied)
 		}
 	}
@@ -261,13 +249,13 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			options := opts{redsync.WithRetryDelay(100 * ms), forever}
+			options := opts{withRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
+			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, withObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
-				require.NoError(t, err)
+				noError(t, err)
 			}
 			awaitAnswers(t, servers, 0, "exists", "lock")
 			assert.Equal(t, 3, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
@@ -275,12 +263,12 @@ func TestWaitingWithoutPermission(t *testing.T) {
 
 			if c.fair == "" {
 				_, err := passes(t, a, b, withFair)
-				require.NoError(t, err)
+				noError(t, err)
 				return
 			}
-			_, err := passes(t, a, b, withFair, redsync.WithTries(3))
+			_, err := passes(t, a, b, withFair, withTries(3))
 			require.Regexp(t, c.fair, err)
-			require.ErrorIs(t, err, redsync.ErrNoQuorum)
+			errorIs(t, err, redsync.ErrNoQuorum)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -16,40 +15,20 @@ import (
 
 // This file shows what wakes a waiter, and for how long a process listens.
 
-func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode opts) {
-		m := k.held(mode...)
-		var calls []*call
-		for range 6 {
-			calls = append(calls, k.calls(k.another(mode...), patient()...))
-			time.Sleep(ms)
-		}
-		for _, c := range calls {
-			k.atOnce(m, c)
-			m = c.Mutex
-			time.Sleep(7 * ms)
-		}
-		k.unlock(m)
-		k.nothingLeft()
-	})
-}
-
 // C has two nodes and waits for two others, which will fail. B has these two, and waits until C rolls back.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
-		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
-		}
+		onEach(f.nodes[3:], "set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
 		rolls := make(chan error)
 		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
-		w := f.calls(b, patient()...)
-		require.False(f, w.isDone())
-		assert.Equal(f, 300*ms, f.within(w, time.Second))
-		require.Error(f, <-rolls)
-		f.unlock(w.Mutex)
+		w := f.waits(b)
+		f.stillWait(w)
+		assert.Equal(f, 300*ms, f.within(w, sec))
+		erred(f, <-rolls)
+		f.unlock(w)
 		f.nobodyWaits()
 	})
 }
@@ -58,35 +37,31 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		first := f.calls(f.another(mode...), patient()...)
+		first := f.foreign(mode...)
 		time.Sleep(ms)
-		second := f.calls(f.another(mode...), patient()...)
+		second := f.foreign(mode...)
 		time.Sleep(600 * ms)
-		for _, n := range f.nodes {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes, 1)
 		f.unlock(m)
 		time.Sleep(100 * ms)
-		require.False(f, first.isDone())
-		require.False(f, second.isDone(), "the second waiter comes after the first")
+		f.stillWait(first)
+		f.stillWait(second) // the second waiter comes after the first
 		first.cancel()
 		assert.Zero(f, f.within(second, 0))
 		<-first.done
-		require.ErrorIs(f, first.err, context.Canceled)
-		require.ErrorIs(f, first.err, redsync.ErrFailed)
-		f.unlock(second.Mutex)
+		errorIs(f, first.err, context.Canceled)
+		errorIs(f, first.err, redsync.ErrFailed)
+		f.unlock(second)
 		f.nobodyWaits()
 	})
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * ms, 70 * ms: 70 * ms} {
+	for delay, within := range map[time.Duration]time.Duration{hour: 400 * ms, 70 * ms: 70 * ms} {
 		inEachMode(t, play, func(f field, mode opts) {
 			m := f.held(mode...)
-			w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(delay))
-			for _, n := range f.nodes {
-				n.LoseMessages(100)
-			}
+			w := f.calls(f.another(mode...), forever, withRetryDelay(delay))
+			loseMessages(f.nodes, 100)
 			time.Sleep(600 * ms)
 			f.unlock(m)
 			assert.Positive(f, f.within(w, within))
@@ -96,15 +71,11 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"two frozen":           func(f field) { f.freeze(1, 3) },
-		"two dead":             func(f field) { f.kill(0, 4) },
-		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
-		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
-		"all replies to the release lost": func(f field) {
-			for _, n := range f.nodes {
-				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
-			}
-		},
+		"two frozen":                      hit(field.freeze, 1, 3),
+		"two dead":                        hit(field.kill, 0, 4),
+		"one frozen, one dead":            func(f field) { f.freeze(1); f.kill(4) },
+		"two messages lost":               func(f field) { loseMessages(f.nodes[:2], 1) },
+		"all replies to the release lost": func(f field) { onEach(f.nodes, "evalsha", 1, embedded.Fault{LoseReply: true}) },
 	} {
 		for _, before := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
@@ -114,7 +85,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 					if before {
 						fault(f)
 					}
-					w := f.calls(b, patient()...)
+					w := f.waits(b)
 					time.Sleep(1100 * ms)
 					if !before {
 						fault(f)
@@ -132,11 +103,9 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.foreign(mode...)
 		time.Sleep(ms)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes[1:], 1)
 		f.unlock(m)
 		assert.GreaterOrEqual(f, f.within(w, 4*ms), 2*ms)
 	})
@@ -148,11 +117,9 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held()
 		f.lose(3, 4)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.foreign(mode...)
 		time.Sleep(ms)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
+		loseMessages(f.nodes[1:], 1)
 		f.atOnce(m, w)
 	})
 }
@@ -161,14 +128,14 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.foreign(mode...)
 		time.Sleep(10 * ms)
 		for _, n := range f.nodes {
 			n.Disconnect()
 		}
 		time.Sleep(ms)
 		_, _ = m.Unlock()
-		require.False(f, w.isDone())
+		f.stillWait(w)
 		f.within(w, 150*ms)
 	})
 }
@@ -178,7 +145,7 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
+		w := f.foreign(mode...)
 		time.Sleep(499 * ms) // the next attempt is at 500 ms
 		for i, n := range f.nodes {
 			n.On("evalsha", 1, []embedded.Fault{
@@ -204,23 +171,22 @@ func (f field) subscribers() (count int) {
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 	play(t, func(f field) {
 		b, c := f.another(), f.another()
-		m := f.held(redsync.WithExpiry(10 * time.Minute))
-		first := f.calls(b, patient()...)
-		time.Sleep(2 * time.Minute)
-		second := f.calls(c, patient()...)
-		assert.Equal(f, 10, f.subscribers(), "each process has one subscription on each node")
-		f.atOnce(m, first)    // the second waiter is told, too ...
-		f.unlock(first.Mutex) // ... and its process remembers that
-		f.within(second, 0)
-		f.unlock(second.Mutex)
-		time.Sleep(20 * time.Second)
+		m := f.held(withExpiry(10 * minute))
+		first := f.waits(b)
+		time.Sleep(2 * minute)
+		second := f.waits(c)
+		assert.Equal(f, 10, f.subscribers()) // each process has one subscription on each node
+		f.atOnce(m, first)                   // the second waiter is told, too ...
+		f.unlock(first)                      // ... and its process remembers that
+		f.served(second, 0)
+		time.Sleep(20 * sec)
 		m = f.held()
-		third := f.calls(c, patient()...)
+		third := f.waits(c)
 		f.atOnce(m, third)
-		f.unlock(third.Mutex)
-		time.Sleep(25 * time.Second)
-		assert.Equal(f, 5, f.subscribers(), "half a minute after the last waiter of each process")
-		time.Sleep(10 * time.Second)
+		f.unlock(third)
+		time.Sleep(25 * sec)
+		assert.Equal(f, 5, f.subscribers()) // half a minute after the last waiter of each process
+		time.Sleep(10 * sec)
 		assert.Zero(f, f.subscribers())
 	})
 }

@@ -19,7 +19,7 @@ import (
 // This file shows what Watch yields and when, and what it costs.
 
 // readEvery is how often Watch reads a lock at least.
-const readEvery = time.Second
+const readEvery = sec
 
 // leaderChannel is where leaders of "lock" tell that they lead.
 const leaderChannel = "redsync:{lock}:leader"
@@ -48,6 +48,14 @@ func (u user) watches(m *redsync.Mutex, body func(redsync.Status)) *onlooker {
 	return u.loops(m.Watch(ctx), cancel, body)
 }
 
+// looks watches a free lock. It has seen that.
+func (f field) looks() *onlooker {
+	f.Helper()
+	w := f.watches(f.NewMutex("lock"), nil)
+	w.sees(0)
+	return w
+}
+
 // loops loops over a sequence of a Watch. cancel ends its context.
 func (u user) loops(all iter.Seq2[redsync.Status, error], cancel context.CancelCauseFunc, body func(redsync.Status)) *onlooker {
 	w := &onlooker{user: u, cancel: cancel, done: make(chan struct{})}
@@ -67,7 +75,7 @@ func (u user) loops(all iter.Seq2[redsync.Status, error], cancel context.CancelC
 func (w *onlooker) note(s redsync.Status, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	assert.NoError(w, w.err, "an error is the last that is yielded")
+	assert.NoError(w, w.err) // an error is the last that is yielded
 	if w.err = err; err != nil {
 		assert.Equal(w, redsync.Status{}, s)
 		return
@@ -85,14 +93,31 @@ func (w *onlooker) fresh() []sighting {
 	return seen
 }
 
-// sees checks that one Status was yielded, with that state and so many holders, and returns it.
-func (w *onlooker) sees(state redsync.State, holders int) sighting {
+// sees checks that one Status was yielded, of a lock that so many hold, and returns it.
+func (w *onlooker) sees(holders int) sighting {
+	w.Helper()
+	state := redsync.StateHeld
+	if holders == 0 {
+		state = redsync.StateFree
+	}
+	return w.seesIn(state, holders)
+}
+
+// seesIn is sees with the state.
+func (w *onlooker) seesIn(state redsync.State, holders int) sighting {
 	w.Helper()
 	seen := w.fresh()
 	require.Len(w, seen, 1)
 	require.Equal(w, state, seen[0].State)
 	require.Len(w, seen[0].Holders, holders)
 	return seen[0]
+}
+
+// next is sees when Watch has read again.
+func (w *onlooker) next(holders int) sighting {
+	w.Helper()
+	time.Sleep(readEvery)
+	return w.sees(holders)
 }
 
 // nothing checks that nothing was yielded.
@@ -106,7 +131,7 @@ func (w *onlooker) ended() error {
 	w.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(time.Minute): //nolint:forbidigo // in a bubble
+	case <-time.After(minute): //nolint:forbidigo // in a bubble
 		require.Fail(w, "the loop has not ended within a minute")
 	}
 	w.mu.Lock()
@@ -118,7 +143,7 @@ func (w *onlooker) ended() error {
 func (w *onlooker) stops() {
 	w.Helper()
 	w.cancel(errWork)
-	require.ErrorIs(w, w.ended(), errWork)
+	errorIs(w, w.ended(), errWork)
 }
 
 // subscribed counts the nodes on which somebody listens to leaders of "lock".
@@ -170,8 +195,8 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			m := kind.lock(f.another(), withWatchdog)
 			start := time.Now()
 			w := f.watches(kind.lock(f.Redsync), nil)
-			first := w.sees(redsync.StateFree, 0)
-			assert.Equal(f, start, first.at, "at once")
+			first := w.sees(0)
+			assert.Equal(f, start, first.at) // at once
 			assert.Equal(f, m.Name(), first.Name)
 			assert.Len(f, first.Nodes, 5)
 
@@ -179,7 +204,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			locked(f, m)
 			w.nothing()
 			time.Sleep(readEvery / 2)
-			s := w.sees(redsync.StateHeld, 1)
+			s := w.sees(1)
 			assert.Equal(f, start.Add(readEvery), s.at)
 			h := s.Holders[0]
 			assert.Equal(f, kind.shared, h.Shared)
@@ -187,16 +212,14 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			assert.Equal(f, m.Names(), h.Names)
 			assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*ms))
 
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			w.nothing() // although TTLs have changed
 			f.unlock(m)
 			locked(f, m)
-			time.Sleep(readEvery)
-			other := w.sees(redsync.StateHeld, 1) // another hold of the same Mutex
+			other := w.next(1) // another hold of the same Mutex
 			assert.NotEqual(f, h.ID, other.Holders[0].ID)
 			f.unlock(m)
-			time.Sleep(readEvery)
-			w.sees(redsync.StateFree, 0)
+			w.next(0)
 			w.stops()
 		})
 	}
@@ -206,45 +229,20 @@ func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 	play(t, func(f field) {
 		m := locked(f, f.another().NewMutex("lock", withWatchdog, withFencing))
 		w := f.watches(f.NewMutex("lock"), nil)
-		first := w.sees(redsync.StateHeld, 1)
-		c := f.calls(f.another(), patient()...)
+		first := w.sees(1)
+		c := f.foreign()
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set(fenceKey, "9999999999999999"))
+			noError(f, n.Set(fenceKey, "9999999999999999"))
 		}
 		f.lose(0) // the lock still stands on a quorum
 		time.Sleep(10 * readEvery)
 		w.nothing()
 		f.unlock(m)
-		f.within(c, time.Second)
-		time.Sleep(readEvery)
-		last := w.sees(redsync.StateHeld, 1)
+		f.within(c, sec)
+		last := w.next(1)
 		assert.Empty(f, first.Waiters)
-		assert.Greater(f, last.Register, first.Register, "the Status that is yielded has the current ones")
-		f.unlock(c.Mutex)
-		w.stops()
-	})
-}
-
-func TestWatchSeesReadersComeAndGo(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
-		m := locked(f, f.another().NewMutex("lock", withWatchdog))
-		time.Sleep(readEvery)
-		writer := w.sees(redsync.StateHeld, 1)
-		f.downgrades(m)
-		time.Sleep(readEvery)
-		reader := w.sees(redsync.StateHeld, 1)
-		assert.Equal(f, writer.Holders[0].ID, reader.Holders[0].ID)
-		assert.False(f, writer.Holders[0].Shared)
-		assert.True(f, reader.Holders[0].Shared)
-		other := locked(f, f.another().NewMutex("lock", withShared, withWatchdog))
-		for _, readers := range []int{2, 1} {
-			time.Sleep(readEvery)
-			w.sees(redsync.StateHeld, readers)
-			_, _ = other.Unlock()
-		}
-		f.unlock(m)
+		assert.Greater(f, last.Register, first.Register) // the Status that is yielded has the current ones
+		f.unlock(c)
 		w.stops()
 	})
 }
@@ -252,27 +250,23 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 func TestWatchSeesEachOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMultiMutex([]string{"a", "b", "c"}), nil)
-		w.sees(redsync.StateFree, 0)
+		w.sees(0)
 		one, two := f.another().NewMutex("b"), f.another().NewMultiMutex([]string{"a", "c"})
 		locked(f, one)
-		time.Sleep(readEvery)
-		s := w.sees(redsync.StateHeld, 1)
+		s := w.next(1)
 		assert.Equal(f, []string{"b"}, s.Holders[0].Names)
 		assert.Equal(f, redsync.StateFree, s.Names[0].State)
 		assert.Equal(f, redsync.StateHeld, s.Names[1].State)
 		locked(f, two)
-		time.Sleep(readEvery)
-		w.sees(redsync.StateHeld, 2)
+		w.next(2)
 		f.unlock(one)
-		time.Sleep(readEvery)
-		s = w.sees(redsync.StateHeld, 1)
+		s = w.next(1)
 		assert.Equal(f, []string{"a", "c"}, s.Holders[0].Names)
 		// One name is not known any more. The others are as before.
-		require.NoError(f, f.nodes[0].Set("b", "x"))
-		require.NoError(f, f.nodes[1].Set("b", "x"))
+		f.occupy("b", 0, 1)
 		f.freeze(4)
 		time.Sleep(readEvery + patience)
-		s = w.sees(redsync.StateHeld, 1)
+		s = w.sees(1)
 		assert.Equal(f, redsync.StateUnknown, s.Names[1].State)
 		f.thaw(4)
 		f.unlock(two)
@@ -291,27 +285,27 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 			c.fail(f, 1, 3)
 			start := time.Now()
 			w := f.as(of).watches(of.NewMutex("lock"), nil)
-			first := w.sees(redsync.StateFree, 0)
+			first := w.sees(0)
 			assert.Equal(f, start, first.at)
-			require.Error(f, first.Nodes[1].Err)
-			require.NoError(f, first.Nodes[0].Err)
+			erred(f, first.Nodes[1].Err)
+			noError(f, first.Nodes[0].Err)
 			locked(f, m)
 			time.Sleep(readEvery - time.Since(start))
-			assert.Equal(f, start.Add(readEvery), w.sees(redsync.StateHeld, 1).at)
-			time.Sleep(time.Minute)
+			assert.Equal(f, start.Add(readEvery), w.sees(1).at)
+			time.Sleep(minute)
 			w.nothing()
 
 			c.fail(f, 0)
 			time.Sleep(readEvery + patience)
-			require.Error(f, w.sees(redsync.StateUnknown, 0).Nodes[0].Err)
+			erred(f, w.seesIn(redsync.StateUnknown, 0).Nodes[0].Err)
 			early := time.Now()
 			later := f.as(of).watches(of.NewMutex("other"), nil)
-			time.Sleep(time.Minute)
-			assert.WithinRange(f, later.sees(redsync.StateUnknown, 0).at, early, early.Add(patience), "it begins with unknown")
+			time.Sleep(minute)
+			assert.WithinRange(f, later.seesIn(redsync.StateUnknown, 0).at, early, early.Add(patience), "it begins with unknown")
 			w.nothing()
 			c.repair(f, 0, 1, 3)
 			time.Sleep(2 * readEvery)
-			w.sees(redsync.StateFree, 0)
+			w.sees(0)
 			w.stops()
 			later.stops()
 		})
@@ -322,20 +316,17 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 	play(t, func(f field) {
 		start := time.Now()
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
+		w := f.looks()
 		time.Sleep(readEvery / 4)
 		for _, n := range f.nodes {
 			c := n.Client()
-			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
-			require.NoError(f, c.Close())
+			noError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
+			noError(f, c.Close())
 		}
-		time.Sleep(readEvery)
-		s := w.sees(redsync.StateHeld, 1)
+		s := w.next(1)
 		assert.Equal(f, start.Add(readEvery), s.at)
 		assert.Equal(f, "redsync v4", s.Holders[0].Library)
-		time.Sleep(readEvery)
-		assert.Equal(f, start.Add(readEvery/4+1235*ms), w.sees(redsync.StateFree, 0).at)
+		assert.Equal(f, start.Add(readEvery/4+1235*ms), w.next(0).at)
 		w.stops()
 	})
 }
@@ -356,30 +347,26 @@ func (f field) far() *redsync.Redsync {
 // A message of the leader takes two hops, and so does the read that follows it.
 func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
 	play(t, func(f field) {
-		began, end := make(chan time.Time, 1), make(chan struct{})
-		leads := func(rs *redsync.Redsync) chan error {
-			done := make(chan error, 1)
-			go func() {
-				done <- rs.Lead(f.Context(), "lock", func(ctx context.Context) error {
-					began <- time.Now()
-					<-end
-					return ctx.Err()
-				})
-			}()
-			return done
+		began, end, ended := make(chan time.Time, 1), make(chan struct{}), make(chan error, 2)
+		leads := func(rs *redsync.Redsync) {
+			ended <- rs.Lead(f.Context(), "lock", func(ctx context.Context) error {
+				began <- time.Now()
+				<-end
+				return ctx.Err()
+			})
 		}
 		watcher, one, two := f.far(), f.far(), f.far()
 		w := f.as(watcher).watches(watcher.NewMutex("lock"), nil)
 		time.Sleep(readEvery / 3)
-		w.sees(redsync.StateFree, 0)
+		w.sees(0)
 
-		leads(one)
+		go leads(one)
 		start := <-began
 		time.Sleep(4 * hop)
-		first := w.sees(redsync.StateHeld, 1)
-		assert.Equal(f, 4*hop, first.at.Sub(start), "a new leader")
+		first := w.sees(1)
+		assert.Equal(f, 4*hop, first.at.Sub(start)) // a new leader
 
-		second := leads(two)
+		go leads(two)
 		time.Sleep(readEvery / 3)
 		w.nothing()
 		end <- struct{}{}
@@ -387,17 +374,18 @@ func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
 		time.Sleep(4 * hop)
 		seen := w.fresh()
 		s := seen[len(seen)-1]
-		assert.LessOrEqual(f, s.at.Sub(start), 4*hop, "another leader")
+		assert.LessOrEqual(f, s.at.Sub(start), 4*hop) // another leader
 		require.Len(f, s.Holders, 1)
 		assert.NotEqual(f, first.Holders[0].ID, s.Holders[0].ID)
 
 		time.Sleep(readEvery / 3)
 		w.fresh()
 		end <- struct{}{}
-		require.NoError(f, <-second)
+		noError(f, <-ended)
+		noError(f, <-ended)
 		start = time.Now()
 		time.Sleep(4 * hop)
-		assert.Equal(f, 4*hop, w.sees(redsync.StateFree, 0).at.Sub(start), "nobody leads")
+		assert.Equal(f, 4*hop, w.sees(0).at.Sub(start)) // nobody leads
 		w.stops()
 	})
 }
@@ -406,13 +394,12 @@ func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
 func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 	for name, end := range map[string]func(f field, ctx context.Context) error{
 		"resigns":  func(field, context.Context) error { return nil },
-		"panics":   func(field, context.Context) error { panic(errWork) },
 		"loses it": func(f field, ctx context.Context) error { f.lose(allNodes...); <-ctx.Done(); panic(errWork) },
 	} {
 		playMetAs(t, name, func(f field) {
-			require.NoError(f, f.Do(f.Context(), "lock", nothing))
+			noError(f, f.does("lock", nothing))
 			synctest.Wait()
-			assert.Zero(f, f.commands("publish"), "only leaders tell")
+			assert.Zero(f, f.commands("publish")) // only leaders tell
 			subscriber := f.nodes[0].NewSubscriber()
 			defer subscriber.Close()
 			subscriber.Subscribe(leaderChannel)
@@ -423,10 +410,10 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 					synctest.Wait()
 					assert.Equal(f, 5, f.commands("publish"))
 					return end(f, ctx)
-				}, redsync.WithExpiry(time.Second))
+				}, oneSecond)
 			}()
 			assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
-			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
+			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2)               // the message follows the release on a quorum
 			synctest.Wait()
 			assert.Equal(f, 10, f.commands("publish"))
 		})
@@ -436,8 +423,7 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 // Messages are hints: they yield nothing by themselves, and very many cause few reads.
 func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
+		w := f.looks()
 		time.Sleep(10 * readEvery)
 		most := 0
 		for range 10 {
@@ -451,7 +437,7 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 			assert.GreaterOrEqual(f, reads, 9)
 		}
 		assert.LessOrEqual(f, most, 20)
-		assert.Greater(f, most, 10, "a burst at the begin")
+		assert.Greater(f, most, 10) // a burst at the begin
 		w.nothing()
 		before := f.scripts()
 		time.Sleep(10 * readEvery)
@@ -463,15 +449,12 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 // Messages are lost while a subscription is broken. So Watch reads when it stands again.
 func TestWatchReadsWhenItListensAgain(t *testing.T) {
 	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
+		w := f.looks()
 		require.Equal(f, 5, f.subscribed())
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "x"))
-		}
+		f.occupy("lock", allNodes...)
 		f.nodes[2].Disconnect()
 		time.Sleep(100 * ms)
-		w.sees(redsync.StateHeld, 1)
+		w.sees(1)
 		require.Equal(f, 5, f.subscribed())
 		w.stops()
 	})
@@ -484,20 +467,18 @@ func TestWatchWithoutSubscriptionsReadsEachSecond(t *testing.T) {
 				f.nodes[i].On("subscribe", 1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'subscribe' command"})
 			}
 			start := time.Now()
-			w := f.watches(f.NewMutex("lock"), nil)
-			w.sees(redsync.StateFree, 0)
+			w := f.looks()
 			assert.Equal(f, 5-len(denied), f.subscribed())
 			time.Sleep(readEvery / 2)
 			want := readEvery / 2
 			if len(denied) == 5 {
 				want = readEvery
 			}
-			require.NoError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
-				time.Sleep(readEvery)
-				assert.Equal(f, start.Add(want), w.sees(redsync.StateHeld, 1).at)
+			noError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
+				assert.Equal(f, start.Add(want), w.next(1).at)
 				return nil
 			}))
-			assert.LessOrEqual(f, f.commands("subscribe"), 6, "nobody asks again")
+			assert.LessOrEqual(f, f.commands("subscribe"), 6) // nobody asks again
 			w.stops()
 		})
 	}
@@ -508,22 +489,21 @@ func TestWatchOfASlowReader(t *testing.T) {
 	play(t, func(f field) {
 		slow := make(chan struct{}, 1)
 		w := f.watches(f.NewMutex("lock"), func(redsync.Status) { slow <- struct{}{} })
-		w.sees(redsync.StateFree, 0) // the next body waits
+		w.sees(0) // the next body waits
 		m := f.another().NewMutex("lock")
-		var last string
-		for i := range 4 {
+		for range 3 {
 			locked(f, m)
 			time.Sleep(2 * readEvery)
-			last = f.holderOf(m).ID
-			if i < 3 {
-				f.unlock(m)
-				time.Sleep(2 * readEvery)
-			}
+			f.unlock(m)
+			time.Sleep(2 * readEvery)
 		}
-		require.NotEqual(f, last, w.sees(redsync.StateHeld, 1).Holders[0].ID, "the one whose body waits")
+		locked(f, m)
+		time.Sleep(2 * readEvery)
+		last := f.holderOf(m).ID
+		require.NotEqual(f, last, w.sees(1).Holders[0].ID) // the one whose body waits
 		<-slow
 		<-slow
-		h := w.sees(redsync.StateHeld, 1).Holders[0]
+		h := w.sees(1).Holders[0]
 		assert.Equal(f, last, h.ID)
 		assert.InDelta(f, guard-2*readEvery, h.TTL, float64(readEvery))
 		f.unlock(m)
@@ -537,24 +517,24 @@ func TestManyWatchesReadOnce(t *testing.T) {
 		var all []*onlooker
 		before, reads := f.connections(), f.traffic()
 		for i := range 100 {
-			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(redsync.WithExpiry(time.Minute))}[i%3]
+			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(lasting)}[i%3]
 			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", withShared), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
 			all = append(all, f.watches(m, nil))
 		}
 		time.Sleep(100 * ms) // they share reads, so some wait for the next one
 		for _, w := range all {
-			w.sees(redsync.StateFree, 0)
+			w.sees(0)
 		}
-		assert.LessOrEqual(f, f.traffic()-reads, 5*12, "11 reads, and the script that the nodes did not know")
-		assert.Equal(f, 5, f.connections()-before, "one to each node")
-		time.Sleep(2 * readEvery)
-		reads = f.traffic()
+		assert.LessOrEqual(f, f.traffic()-reads, 5*12) // 11 reads, and the script that the nodes did not know
+		assert.Equal(f, 5, f.connections()-before)     // one to each node
+		time.Sleep(5 * readEvery / 2)                  // between two reads
+		reads = f.scripts()                            // without the EVAL to a node that has answered NOSCRIPT too late so far
 		time.Sleep(10 * readEvery)
-		assert.Equal(f, 10*5, f.traffic()-reads, "one read a second, of five nodes")
+		assert.Equal(f, 10*5, f.scripts()-reads) // one read a second, of five nodes
 		m := f.held()
 		time.Sleep(2 * readEvery)
 		for _, w := range all {
-			s := w.sees(redsync.StateHeld, 1)
+			s := w.sees(1)
 			s.Holders[0].Names[0], s.Nodes[0].Address, s.Holders = "changed", "changed", nil // each has a Status of its own
 		}
 		f.unlock(m)
@@ -562,7 +542,7 @@ func TestManyWatchesReadOnce(t *testing.T) {
 			w.stops()
 		}
 		time.Sleep(readEvery)
-		all[0].sees(redsync.StateFree, 0)
+		all[0].sees(0)
 		all[0].stops()
 		f.nobodyWatches(1)
 	})
@@ -571,13 +551,12 @@ func TestManyWatchesReadOnce(t *testing.T) {
 // The first Status is not older than the loop, although another loop has read before.
 func TestALaterWatchBeginsWithAReadOfItsOwn(t *testing.T) {
 	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
+		w := f.looks()
 		time.Sleep(readEvery / 2)
 		m := f.held()
 		later := f.watches(f.NewMutex("lock"), nil)
-		later.sees(redsync.StateHeld, 1)
-		w.sees(redsync.StateHeld, 1)
+		later.sees(1)
+		w.sees(1)
 		f.unlock(m)
 		w.stops()
 		later.stops()
@@ -627,23 +606,19 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		cancel(errWork)
 		w := f.loops(f.NewMutex("lock").Watch(ctx), cancel, nil)
 		w.nothing()
-		for _, want := range []error{context.Canceled, errWork} {
-			require.ErrorIs(f, w.ended(), want)
-		}
+		errorIs(f, w.ended(), context.Canceled, errWork)
 
 		within := func(d time.Duration) *onlooker {
-			ctx, cancel := context.WithTimeout(f.Context(), d)
-			defer cancel()
 			start := time.Now()
-			w := f.loops(f.NewMutex("lock").Watch(ctx), nil, nil)
+			w := f.loops(f.NewMutex("lock").Watch(limited(f, d)), nil, nil)
 			err := w.ended()
 			took(f, start, d)
-			require.ErrorIs(f, err, context.DeadlineExceeded)
-			require.ErrorContains(f, err, `redsync: watch "lock": `)
+			errorIs(f, err, context.DeadlineExceeded)
+			says(f, err, `redsync: watch "lock": `)
 			require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 			return w
 		}
-		within(3*readEvery/2).sees(redsync.StateFree, 0)
+		within(3 * readEvery / 2).sees(0)
 		f.nobodyWatches(1)
 		f.freeze(majority...)
 		within(patience / 2).nothing() // it ends although nodes are silent, and before a Status is known
@@ -656,23 +631,23 @@ func TestWatchEndsWithClose(t *testing.T) {
 		rs := f.another()
 		block := make(chan struct{})
 		waits, blocked := f.watches(rs.NewMutex("lock"), nil), f.watches(rs.NewMutex("lock"), func(redsync.Status) { <-block })
-		waits.sees(redsync.StateFree, 0)
-		blocked.sees(redsync.StateFree, 0)
+		waits.sees(0)
+		blocked.sees(0)
 		f.freeze(allNodes...) // Close does not wait for silent nodes because of a Watch
 		time.Sleep(readEvery + patience/2)
 		start := time.Now()
 		shut(f, rs)
-		require.ErrorIs(f, waits.ended(), redsync.ErrClosed)
+		errorIs(f, waits.ended(), redsync.ErrClosed)
 		took(f, start, 0)
 		f.thaw(allNodes...)
 		f.nobodyWatches(0)
 		close(block)
 		require.EqualError(f, blocked.ended(), `redsync: watch "lock": this Redsync was closed`)
-		require.ErrorIs(f, f.watches(rs.NewMutex("lock"), nil).ended(), redsync.ErrClosed)
+		errorIs(f, f.watches(rs.NewMutex("lock"), nil).ended(), redsync.ErrClosed)
 
 		rs = f.another() // a body may close
 		inside := f.watches(rs.NewMutex("lock"), func(redsync.Status) { assert.NoError(f, rs.Close(f.Context())) })
-		require.ErrorIs(f, inside.ended(), redsync.ErrClosed)
+		errorIs(f, inside.ended(), redsync.ErrClosed)
 		f.nobodyWatches(0)
 	})
 }
@@ -682,23 +657,21 @@ func TestWatchThatCannotBegin(t *testing.T) {
 		for want, m := range map[string]*redsync.Mutex{
 			"must not be empty":               f.NewMutex(""),
 			"is reserved":                     f.NewMutex("{x}:queue"),
-			"WithExpiry(-1ns) is out":         f.NewMutex("lock", redsync.WithExpiry(-1)),
-			"WithPermits excludes":            f.NewMutex("lock", redsync.WithPermits(2), withShared),
+			"WithExpiry(-1ns) is out":         f.NewMutex("lock", withExpiry(-1)),
+			"WithPermits excludes":            f.NewMutex("lock", twoPermits, withShared),
 			"0 names are":                     f.NewMultiMutex(nil),
 			`redsync: watch "lock": no pools`: redsync.New().NewMutex("lock"),
 			"redsync: watch: no pools":        {},
 		} {
 			w := f.watches(m, nil)
 			w.nothing()
-			require.ErrorContains(f, w.ended(), want)
+			says(f, w.ended(), want)
 		}
 		f.hasSent(0)
-		n := 0
-		for _, err := range f.NewMutex("lock").Watch(nil) { //nolint:staticcheck // nil stands for the background
-			require.NoError(f, err)
-			n++
-			break
-		}
-		assert.Equal(f, 1, n)
+		next, stop := iter.Pull2(f.NewMutex("lock").Watch(nil)) //nolint:staticcheck // nil stands for the background
+		_, err, yields := next()
+		noError(f, err)
+		assert.True(f, yields)
+		stop()
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
@@ -18,14 +17,13 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 		playAs(t, name, func(f field) {
 			m := f.held(append(healing, withWatchdog)...)
 			f.freeze(majority...)
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * sec)
 			f.lose(majority...) // an extension with WithSetNXOnExtend would set them again
-			_, err := m.Unlock()
-			require.Error(f, err)
+			erred(f, second(m.Unlock()))
 			f.thaw(majority...)
 			for range 100 {
 				time.Sleep(100 * ms)
-				assert.Zero(f, f.nodes.Keys("lock"))
+				f.keysOn(0)
 			}
 		})
 	}
@@ -34,32 +32,28 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 // A lock with a watchdog survives faults of four seconds.
 func TestWatchdogSurvives(t *testing.T) {
 	next := func(times int, fault embedded.Fault) func(f field) {
-		return func(f field) {
-			for _, n := range f.nodes {
-				n.On("evalsha", times, fault)
-			}
-		}
+		return func(f field) { onEach(f.nodes, "evalsha", times, fault) }
 	}
 	for name, begin := range map[string]func(f field){
-		"three nodes dead":             func(f field) { f.kill(0, 2, 4) },
-		"all nodes frozen":             func(f field) { f.freeze(allNodes...) },
+		"three nodes dead":             hit(field.kill, 0, 2, 4),
+		"all nodes frozen":             hit(field.freeze, allNodes...),
 		"two dead, one frozen":         func(f field) { f.kill(0, 2); f.freeze(4) },
 		"nodes lose the next command":  next(1, embedded.Fault{LoseCommand: true}),
 		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
-		"nodes that need a second":     next(3, embedded.Fault{Delay: time.Second}),
+		"nodes that need a second":     next(3, embedded.Fault{Delay: sec}),
 	} {
 		playAs(t, name, func(f field) {
 			m := f.held(withWatchdog)
 			lost, until := m.Lost(), m.Until()
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			begin(f)
-			time.Sleep(4 * time.Second)
+			time.Sleep(4 * sec)
 			f.restart(0, 2, 4)
 			f.thaw(allNodes...)
 			time.Sleep(time.Until(until))
 			assert.True(f, open(lost))
-			assert.Greater(f, m.Until(), until.Add(2*time.Second))
-			time.Sleep(time.Minute)
+			assert.Greater(f, m.Until(), until.Add(2*sec))
+			time.Sleep(minute)
 			alive(f, m)
 			f.unlocks(m)
 		})
@@ -68,20 +62,20 @@ func TestWatchdogSurvives(t *testing.T) {
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
+		m := k.held(withSetNXOnExtend, withWatchdog, nineSeconds)
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			k.nodes.Node(i).Restart(true)
 			require.Equal(t, 4, k.keys("lock"))
 			// The extension at the next third of the expiry finds the connection dead. The one after that uses a new
 			// connection.
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			require.Equal(t, 5, k.keys("lock"))
 		}
 		assert.True(t, open(lost))
 		k.unlocks(m)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		k.nothingLeft()
 	})
 }
@@ -93,22 +87,7 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 		<-m.Lost()
 		f.lose(allNodes...)
 		f.restart(majority...)
-		time.Sleep(time.Minute)
-		f.keysOn(0)
-	})
-}
-
-func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(withSetNXOnExtend, withWatchdog)
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * ms, Err: lacksScript{}.Error()})
-		}
-		time.Sleep(8*time.Second/3 + 50*ms)
-		f.lose(allNodes...)
-		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
-		time.Sleep(time.Minute)
-		assert.Zero(f, f.commands("eval"))
+		time.Sleep(minute)
 		f.keysOn(0)
 	})
 }

@@ -18,20 +18,39 @@ import (
 // This file shows when the watchdog extends a lock, on nodes whose replies the test decides. For whole sets of nodes
 // see watchdog_nodes_test.go.
 
+// deafToExtensions is an Answer that extensions do not get.
+func deafToExtensions(req pool.Request) (*pool.Reply, error) {
+	if isExtend(req) {
+		return nil, nil
+	}
+	return puppet.Yes(req)
+}
+
+// failingJournal returns a journal that fails extensions while the flag is set.
+func failingJournal() (*atomic.Bool, *journal) {
+	failing := &atomic.Bool{}
+	return failing, newJournal(func(req pool.Request) (*pool.Reply, error) {
+		if isExtend(req) && failing.Load() {
+			return nil, errPuppet
+		}
+		return puppet.Yes(req)
+	})
+}
+
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
-		time.Sleep(30*time.Second + ms)
+		m := locked(t, redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog))
+		time.Sleep(30*sec + ms)
 		extends := j.extended()
 		for i, at := range extends {
-			assert.Equal(t, time.Duration(i+1)*3*time.Second, at)
+			assert.Equal(t, time.Duration(i+1)*3*sec, at)
 		}
 		assert.Len(t, extends, 10)
-		assert.Equal(t, 39*time.Second-92*ms, m.Until().Sub(j.start))
+		assert.Equal(t, 39*sec-92*ms, m.Until().Sub(j.start))
 		alive(t, m)
 		confirmed(t, m.Unlock)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.Empty(t, j.extended())
 		assert.Len(t, j.releases, 1)
 	})
@@ -39,18 +58,12 @@ func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 
 func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var failing atomic.Bool
+		failing, j := failingJournal()
 		failing.Store(true)
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && failing.Load() {
-				return nil, errPuppet
-			}
-			return puppet.Yes(req)
-		})
-		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
+		m := locked(t, redsync.New(j).NewMutex("lock", withExpiry(9600*ms), withWatchdog))
 		time.Sleep(4500 * ms)
 		failing.Store(false)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		// The first repetition comes after an eighth of the patience of 960 ms, the next after twice that, and so on.
 		assert.Equal(t, []time.Duration{
 			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
@@ -58,31 +71,19 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 		}, j.extended())
 		failing.Store(true)
 		time.Sleep(1700 * ms)
-		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
+		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended()) // after a success, the repetitions begin again with the shortest pause
 		confirmed(t, m.Unlock)
 	})
 }
 
 func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && away.Load() {
-				return nil, errPuppet
-			}
-			return puppet.Yes(req)
-		})
-		deaf := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		})
-		m := locked(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
+		away, j := failingJournal()
+		m := locked(t, redsync.New(j, newJournal(nil), newJournal(deafToExtensions)).NewMutex("lock", nineSeconds, withWatchdog))
 		away.Store(true)
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * sec)
 		away.Store(false)
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
 		confirmed(t, m.Unlock)
 	})
@@ -91,17 +92,17 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog, redsync.WithValue("v"))
-		time.Sleep(10 * time.Second)
+		m := redsync.New(j).NewMutex("lock", nineSeconds, withWatchdog, withValue("v"))
+		time.Sleep(10 * sec)
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
 		isOver(t, m, redsync.ErrNotHeld)
 		confirmed(t, m.Extend)
-		time.Sleep(7 * time.Second)
-		assert.Equal(t, []time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}, j.extended())
+		time.Sleep(7 * sec)
+		assert.Equal(t, []time.Duration{10 * sec, 13 * sec, 16 * sec}, j.extended())
 		alive(t, m)
 		confirmed(t, m.Unlock)
-		time.Sleep(time.Minute)
+		time.Sleep(minute)
 		assert.Empty(t, j.extended())
 	})
 }
@@ -109,19 +110,14 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 // The nodes do not answer extensions. Otherwise the answer to each would be a second event.
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		}}
-		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), withWatchdog)
+		p := &puppet.Puppet{Answer: deafToExtensions}
+		rs := redsync.New(p).With(nineSeconds, withWatchdog)
 		for i := range 300 {
 			locked(t, rs.NewMutex(strconv.Itoa(i)))
 		}
 		synctest.Wait()
 		before := p.Count("evalsha")
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		for _, want := range []int{128, 256, 300} {
 			synctest.Wait()
 			assert.Equal(t, want, p.Count("evalsha")-before)
@@ -149,11 +145,11 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 				return puppet.Yes(req)
 			})
 			m := locked(t, redsync.New(j).NewMutex("lock", withWatchdog, withSetNXOnExtend))
-			time.Sleep(4 * time.Second)
+			time.Sleep(4 * sec)
 			require.NotEmpty(t, j.extended())
 			confirmed(t, m.Unlock)
 			asked.To.Receive(asked.Tag, late)
-			time.Sleep(time.Minute)
+			time.Sleep(minute)
 			assert.Empty(t, j.extended())
 			isOver(t, m, redsync.ErrNotHeld)
 		})

@@ -28,9 +28,8 @@ type wireLine struct{ command, shown string }
 // wireLines returns the lines of the page.
 func wireLines(t *testing.T) (lines []wireLine) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/wire.md")
-	require.NoError(t, err)
-	for _, block := range regexp.MustCompile("(?ms)^```\n(\\$ .*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	page := read(t, "../docs/wire.md")
+	for _, block := range regexp.MustCompile("(?ms)^```\n(\\$ .*?)^```$").FindAllStringSubmatch(page, -1) {
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
 				lines = append(lines, wireLine{command: strings.TrimSpace(command)})
@@ -39,7 +38,7 @@ func wireLines(t *testing.T) (lines []wireLine) {
 			}
 		}
 	}
-	require.Len(t, lines, strings.Count(string(page), "redis-cli "), "a redis-cli that nobody runs")
+	require.Len(t, lines, strings.Count(page, "redis-cli ")) // a redis-cli that nobody runs
 	return lines
 }
 
@@ -61,7 +60,7 @@ func newByHand(t *testing.T) *byHand {
 	}
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec '%s' -h \"$WIRE_HOST\" -p \"$WIRE_PORT\" $WIRE_FORM \"$@\"\n", cli)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // the shell runs it
+	noError(t, os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // the shell runs it
 	w.path = dir + string(os.PathListSeparator) + os.Getenv("PATH")
 	return w
 }
@@ -80,13 +79,12 @@ func (w *byHand) take(text string) wireLine {
 func (w *byHand) answer(l wireLine, s *realredis.Server) string {
 	w.Helper()
 	host, port, err := net.SplitHostPort(s.Addr())
-	require.NoError(w, err)
+	noError(w, err)
 	form := "--no-raw"
 	if strings.Contains(l.command, " | ") {
 		form = "--raw"
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
-	defer cancel()
+	ctx := limited(w, minute)
 	cmd := exec.CommandContext(ctx, "sh", "-c", l.command) //nolint:gosec // a line of the page
 	cmd.Env = append(os.Environ(), "PATH="+w.path, "WIRE_HOST="+host, "WIRE_PORT="+port, "WIRE_FORM="+form, "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
@@ -116,8 +114,8 @@ func (w *byHand) shows(text string) {
 	}
 	for _, s := range w.servers {
 		got := w.answer(line, s)
-		for end := time.Now().Add(time.Minute); shape(got) != shape(line.shown) && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
+		for end := time.Now().Add(minute); shape(got) != shape(line.shown) && time.Now().Before(end); {
+			time.Sleep(10 * ms)
 			got = w.answer(line, s)
 		}
 		require.Equal(w, shape(line.shown), shape(got), line.command)
@@ -151,7 +149,7 @@ func ttlShape(text string) string {
 func (w *byHand) process(options ...redsync.Option) *redsync.Redsync {
 	w.Helper()
 	rs := closed(w.T, realProcess(w.servers))
-	return rs.With(append(options, redsync.WithExpiry(30*time.Second), redsync.WithTimeoutFactor(0.4))...)
+	return rs.With(append(options, withExpiry(30*sec), redsync.WithTimeoutFactor(0.4))...)
 }
 
 // holds locks orders:17, and waits until all nodes have it.
@@ -190,7 +188,7 @@ func (w *byHand) locksByHand() {
 	w.does("SET orders:17 0f4b")
 	taken()
 	status, err := rs.NewMutex("orders:17").Inspect(w.Context())
-	require.NoError(w, err)
+	noError(w, err)
 	require.Len(w, status.Holders, 1)
 	assert.Equal(w, "node-redlock or redis-py", status.Holders[0].Library)
 	w.does("SET orders:17 8c1e")
@@ -212,7 +210,7 @@ func (w *byHand) locksByHand() {
 // Our keys look as the page says.
 func (w *byHand) looksAtALock() {
 	w.Helper()
-	holder := obtained(w, w.process(redsync.WithOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
+	holder := obtained(w, w.process(withOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	waiter, waited := w.process().NewMutex("orders:17", withFencing, forever), make(chan error)
@@ -223,7 +221,7 @@ func (w *byHand) looksAtALock() {
 	w.shows(":fence")
 	w.shows(":queue")
 	cancel()
-	require.ErrorIs(w, <-waited, context.Canceled)
+	errorIs(w, <-waited, context.Canceled)
 	w.frees(holder)
 }
 
@@ -232,7 +230,7 @@ func (w *byHand) looksAtReadersAndPermits() {
 	w.Helper()
 	for range 2 {
 		rs := w.process(withWatchdog)
-		reader, permit := rs.NewMutex("report", withShared), rs.NewMutex("pool", redsync.WithPermits(2))
+		reader, permit := rs.NewMutex("report", withShared), rs.NewMutex("pool", twoPermits)
 		locked(w, reader)
 		locked(w, permit)
 	}

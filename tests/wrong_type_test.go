@@ -42,7 +42,7 @@ var needed = map[string]struct {
 	mode opts
 }{
 	"plain":                 {"a", lockKinds[0], nil},
-	"WithMinHold":           {"a", lockKinds[0], opts{redsync.WithMinHold(ms)}},
+	"WithMinHold":           {"a", lockKinds[0], opts{withMinHold(ms)}},
 	"WithFencing":           {"a", lockKinds[0], opts{withFencing}},
 	"WithFencing, register": {"{a}:fence", lockKinds[0], opts{withFencing}},
 	"WithFair":              {"a", lockKinds[0], opts{withFair}},
@@ -56,20 +56,20 @@ var needed = map[string]struct {
 }
 
 // isForeign checks that err names a key of another type, and does not say that the lock is taken.
-func isForeign(t *testing.T, err error, key, is string) {
-	t.Helper()
+func isForeign(tb testing.TB, err error, key, is string) {
+	tb.Helper()
 	var wrong *redsync.ErrWrongType
-	require.ErrorAs(t, err, &wrong)
+	require.ErrorAs(tb, err, &wrong)
 	if len(key) > 200 {
 		key = key[:200] + "..."
 	}
-	assert.Equal(t, key, wrong.Key)
-	assert.Equal(t, is, wrong.Type)
-	assert.NotEmpty(t, wrong.Address)
-	assert.ErrorContains(t, err, key+" is a "+is)
-	assert.NotErrorIs(t, err, redsync.ErrFailed)
+	assert.Equal(tb, key, wrong.Key)
+	assert.Equal(tb, is, wrong.Type)
+	assert.NotEmpty(tb, wrong.Address)
+	says(tb, err, key+" is a "+is)
+	assert.NotErrorIs(tb, err, redsync.ErrFailed)
 	taken := (*redsync.ErrTaken)(nil)
-	assert.False(t, errors.As(err, &taken), "%v", err)
+	assert.False(tb, errors.As(err, &taken), "%v", err)
 }
 
 // Every call fails at once. Nothing is repeated, no node is down, and Close has nothing to wait for.
@@ -77,10 +77,10 @@ func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for name, c := range needed {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			options := append(opts{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
+			options := append(opts{withObserver(r), withRetryDelay(minute)}, c.mode...)
 			rs := f.another()
 			mutex := func() *redsync.Mutex {
-				if c.kind.lock == nil {
+				if c.kind.given == nil {
 					return rs.NewMutex(c.key, options...)
 				}
 				return c.kind.lock(rs, options...)
@@ -90,36 +90,36 @@ func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 					continue
 				}
 				for _, n := range f.nodes[:3] {
-					require.NoError(f, put(n.Client(), c.key))
+					noError(f, put(n.Client(), c.key))
 				}
 				began := time.Now()
 				m := mutex()
-				isForeign(f.T, m.TryLock(), c.key, is)
-				isForeign(f.T, m.Lock(), c.key, is)
-				isForeign(f.T, m.Do(f.Context(), nothing), c.key, is)
+				isForeign(f, m.TryLock(), c.key, is)
+				isForeign(f, m.Lock(), c.key, is)
+				isForeign(f, m.Do(f.Context(), nothing), c.key, is)
 				ran, err := m.TryDo(f.Context(), nothing)
 				assert.False(f, ran)
-				isForeign(f.T, err, c.key, is)
+				isForeign(f, err, c.key, is)
 				if c.kind.column == "plain lock" {
-					isForeign(f.T, rs.Lead(f.Context(), "a", nothing, options...), c.key, is)
+					isForeign(f, rs.Lead(f.Context(), "a", nothing, options...), c.key, is)
 				}
-				if c.kind.lock == nil || !strings.Contains(c.key, "}:") || c.key == permitKey {
+				if c.kind.given == nil || !strings.Contains(c.key, "}:") || c.key == permitKey {
 					_, err := m.Inspect(f.Context())
-					isForeign(f.T, err, c.key, is)
+					isForeign(f, err, c.key, is)
 				}
-				assert.Less(f, time.Since(began), time.Second)
+				assert.Less(f, time.Since(began), sec)
 				for _, n := range f.nodes[1:3] {
 					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
 				}
-				require.NoError(f, m.Lock(), "the others are a quorum")
+				noError(f, m.Lock()) // the others are a quorum
 				f.unlock(m)
-				time.Sleep(10 * time.Second) // the release has raised the registers, and what WithMinHold keeps is gone
+				time.Sleep(10 * sec) // the release has raised the registers, and what WithMinHold keeps is gone
 				for _, n := range f.nodes {
 					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
 				}
 			}
 			before := commands(f.nodes)
-			time.Sleep(20 * time.Second)
+			time.Sleep(20 * sec)
 			assert.Equal(f, before, commands(f.nodes))
 			assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
 			assert.Empty(f, redsynctest.Events[observe.ReleaseUnconfirmed](r))
@@ -141,28 +141,28 @@ func commands(nodes embedded.Nodes) (n int) {
 // A lock whose key becomes somebody's data is lost: it may be free again as soon as that is deleted.
 func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 	for name, c := range needed {
-		if c.kind.lock == nil || strings.HasSuffix(c.key, ":fence") || strings.Contains(c.key, ":queue") || strings.HasSuffix(c.key, ":slots") {
+		if c.kind.given == nil || strings.HasSuffix(c.key, ":fence") || strings.Contains(c.key, ":queue") || strings.HasSuffix(c.key, ":slots") {
 			continue
 		}
 		for operation, call := range map[string]func(m *redsync.Mutex) (bool, error){
 			"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 		} {
 			playAs(t, name+", "+operation, func(f field) {
-				m := locked(f, c.kind.lock(f.Redsync, append(opts{redsync.WithExpiry(time.Minute)}, c.mode...)...))
-				time.Sleep(3 * time.Second) // one with WithOwner listens
+				m := locked(f, c.kind.lock(f.Redsync, append(opts{lasting}, c.mode...)...))
+				time.Sleep(3 * sec) // one with WithOwner listens
 				for _, n := range f.nodes {
 					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
-					require.NoError(f, data["hash"](n.Client(), c.key))
+					noError(f, data["hash"](n.Client(), c.key))
 				}
 				ok, err := call(m)
 				assert.False(f, ok)
-				isForeign(f.T, err, c.key, "hash")
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				isForeign(f, err, c.key, "hash")
+				errorIs(f, err, redsync.ErrLockAlreadyExpired)
 				_, _ = m.Unlock()
 				synctest.Wait()
 				before := commands(f.nodes)
-				time.Sleep(2 * time.Minute)
-				assert.Equal(f, before, commands(f.nodes), "nothing is repeated")
+				time.Sleep(2 * minute)
+				assert.Equal(f, before, commands(f.nodes)) // nothing is repeated
 			})
 		}
 	}
@@ -175,21 +175,19 @@ func TestServersWithAKeyOfAnotherType(t *testing.T) {
 	client := server.Client()
 	rs := on([]*redis.Client{client})
 	for name, c := range needed {
-		if c.kind.lock == nil {
+		if c.kind.given == nil {
 			continue
 		}
 		for is, put := range data {
-			require.NoError(t, put(client, c.key))
+			noError(t, put(client, c.key))
 			isForeign(t, c.kind.lock(rs, c.mode...).TryLock(), c.key, is)
 			isForeign(t, c.kind.lock(rs, c.mode...).Lock(), c.key, is)
 			require.NoError(t, client.Del(t.Context(), c.key).Err(), name)
 		}
 	}
-	require.NoError(t, client.Set(t.Context(), "a", "data", 0).Err())
+	noError(t, client.Set(t.Context(), "a", "data", 0).Err())
 	ran, err := rs.TryDo(t.Context(), "a", nothing)
 	assert.False(t, ran)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, rs.Close(ctx), "nothing is left")
+	noError(t, err)
+	noError(t, rs.Close(limited(t, 10*sec))) // nothing is left
 }

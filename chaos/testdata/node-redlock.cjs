@@ -1,7 +1,7 @@
 // A process that locks with node-redlock, for foreign_node_test.go.
 //
 // The only argument is a JSON object: nodes (addresses), ioredis and settings (options of the two libraries). Each line of
-// stdin is a command, {"id", "do", ...}. Each gets a line on stdout with its id: what the command has returned, or "error".
+// stdin is a command, {"ID", "Do", ...}. Each gets a line on stdout with its id: what the command has returned, or "error".
 // The first line says what runs here.
 'use strict'
 
@@ -22,13 +22,13 @@ const clients = config.nodes.map((address) => {
   return client
 })
 const redlock = new Redlock(clients, config.settings)
-const locks = new Map() // by id; of using, what ends its routine
+const locks = new Map() // by id
 
 const commands = {
   async acquire({ id, name, duration }) {
     const lock = await redlock.acquire([name], duration)
     locks.set(id, lock)
-    return { value: lock.value, attempts: lock.attempts.length }
+    return {}
   },
   // The caller may rely on the lock for so many milliseconds from a moment before it has sent this command.
   async left({ id }) {
@@ -43,25 +43,6 @@ const commands = {
     locks.delete(id)
     await lock.release()
     return {}
-  },
-  // using answers when its routine has begun. The command "leave" ends the routine, and answers when using has returned.
-  async using({ id, name, duration }) {
-    await new Promise((begun, failed) => {
-      const using = redlock.using([name], duration, (signal) => new Promise((leave) => {
-        locks.set(id, { leave, using, signal })
-        begun()
-      }))
-      using.catch(failed)
-    })
-    return {}
-  },
-  async leave({ id }) {
-    const { leave, using, signal } = locks.get(id)
-    locks.delete(id)
-    const { aborted } = signal // later it may be aborted by an extension of the lock that is released
-    leave()
-    await using
-    return { aborted }
   },
 }
 
@@ -83,10 +64,10 @@ async function main() {
     settings: redlock.settings,
   })
   for await (const line of readline.createInterface({ input: process.stdin })) {
-    const command = JSON.parse(line)
-    commands[command.do](command).then(
-      (reply) => say({ id: command.id, ...reply }),
-      (error) => say({ id: command.id, error: `${error.name}: ${error.message}`, attempts: error.attempts?.length }),
+    const { ID: id, Do, Name: name, Duration: duration } = JSON.parse(line)
+    commands[Do]({ id, name, duration }).then(
+      (reply) => say({ id, ...reply }),
+      (error) => say({ id, error: `${error.name}: ${error.message}` }),
     )
   }
   process.exit(0) // the test has closed stdin

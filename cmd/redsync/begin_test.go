@@ -27,7 +27,7 @@ func TestHolderEndsAtBegin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for i := range 4 {
-				r := start(t, servers, "run", "--ttl", "3", "--kill-after", "0.3", fmt.Sprintf("job-%s-%d", name, i), "--", "sleep", "600")
+				r := start(t, servers, fmt.Sprintf("run --ttl 3 --kill-after 0.3 job-%s-%d -- sleep 600", name, i))
 				holder, command := r.holder(), 0
 				for command == 0 && !r.hasEnded() { // without a pause
 					command = firstChild(holder)
@@ -46,7 +46,7 @@ func firstChild(parent int) (pid int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, list := range lists {
 		if text, err := os.ReadFile(list); err == nil && len(text) > 0 {
-			_, _ = fmt.Sscan(string(text), &pid)
+			fmt.Sscan(string(text), &pid)
 		}
 	}
 	return pid
@@ -54,10 +54,9 @@ func firstChild(parent int) (pid int) {
 
 // fullPipe returns the end for writing of a pipe that nobody reads, and that has no room.
 func fullPipe(t *testing.T) *os.File {
-	t.Helper()
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
+	t.Cleanup(func() { from.Close(); to.Close() })
 	fd := int(to.Fd())
 	require.NoError(t, syscall.SetNonblock(fd, true))
 	for _, text := range [][]byte{make([]byte, 4096), make([]byte, 1)} {
@@ -73,13 +72,8 @@ func fullPipe(t *testing.T) *os.File {
 // TestStderrFull: while nobody reads stderr, signals reach COMMAND. Once COMMAND has ended, one ends redsync.
 func TestStderrFull(t *testing.T) {
 	servers, n := scene(t)
-	cmd := program(servers, "redsync", "run", "--ttl", "600", "job", "--", probeName, string(n))
-	full := fullPipe(t)
-	cmd.Args = append([]string{"sh", "-c", `exec "$@" 2>&3`, "sh"}, cmd.Args...)
-	cmd.ExtraFiles = []*os.File{full}
-	shell, err := lookUp("sh")
-	require.NoError(t, err)
-	cmd.Path = shell
+	cmd := program(servers, "sh", "-c", `exec "$@" 2>&3`, "sh", "redsync", "run", "--ttl", "600", "job", "--", probeName, string(n))
+	cmd.ExtraFiles = []*os.File{fullPipe(t)}
 	r := launch(t, cmd)
 	pid := n.pid(t)
 	deleteLock(t, servers, "job") // a loss that redsync has to speak of
@@ -89,7 +83,7 @@ func TestStderrFull(t *testing.T) {
 	n.end(t)
 	awaitDead(t, pid)
 	await(t, "the end of redsync", func() bool {
-		_ = syscall.Kill(r.pid(), syscall.SIGTERM) // it may have ended just now
+		syscall.Kill(r.pid(), syscall.SIGTERM) // it may have ended just now
 		return r.hasEnded()
 	})
 }

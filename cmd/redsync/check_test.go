@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -35,7 +34,6 @@ var keepsAll = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // checks runs check in this process.
 func checks(t *testing.T, limit time.Duration, args ...string) (status int, out string) {
-	t.Helper()
 	var text bytes.Buffer
 	c := &checker{limit: limit, out: &text}
 	require.NoError(t, c.parse(args))
@@ -45,7 +43,6 @@ func checks(t *testing.T, limit time.Duration, args ...string) (status int, out 
 
 // checkEnds runs check with enough time, requires a status, and returns the output.
 func checkEnds(t *testing.T, want int, args ...string) string {
-	t.Helper()
 	status, out := checks(t, generous, args...)
 	require.Equal(t, want, status, out)
 	return out
@@ -58,13 +55,11 @@ func warningsIn(out string) []string {
 
 // startOne returns a server.
 func startOne(t *testing.T, args ...string) *realredis.Server {
-	t.Helper()
 	return realredis.Start(t, 1, args...)[0]
 }
 
 // as returns the address of a server for a user with ACL rules.
 func as(t *testing.T, s *realredis.Server, rules ...string) string {
-	t.Helper()
 	args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
 	for _, rule := range rules {
 		args = append(args, rule)
@@ -75,26 +70,24 @@ func as(t *testing.T, s *realredis.Server, rules ...string) string {
 
 // isEmptyAgain waits until all keys of a server have expired: check has a limit for keys that it cannot delete.
 func isEmptyAgain(t *testing.T, s *realredis.Server) {
-	t.Helper()
 	require.Eventually(t, func() bool { return realredis.Must(t, s, "dbsize") == int64(0) }, time.Minute, 10*time.Millisecond)
 }
 
 // busyServer starts a server that executes a script which does not end.
 func busyServer(t *testing.T) *realredis.Server {
-	t.Helper()
 	s := startOne(t, "--lua-time-limit", "10")
 	busy := s.Client()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = busy.Eval(context.Background(), "while true do end", nil).Err()
+		busy.Eval(context.Background(), "while true do end", nil).Err()
 	}()
 	require.Eventually(t, func() bool {
 		_, err := s.Do("ping")
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	}, time.Minute, time.Millisecond)
 	t.Cleanup(func() {
-		_, _ = s.Do("script", "kill")
+		s.Do("script", "kill")
 		<-done
 	})
 	return s
@@ -104,21 +97,20 @@ func busyServer(t *testing.T) *realredis.Server {
 // node: a server with these arguments, one that executes a script for ever, the first node for a user with rules, and a node
 // that answers a command with a text (or, to INFO, with one text in the place of another). "checks STATUS ARG..." runs check,
 // and leaves its output in the file raw.txt. In out.txt words stand in the place of what differs from run to run.
-func checkCommands(t *testing.T) map[string]func(*testscript.TestScript, bool, []string) {
-	t.Helper()
-	other := func(address func(*testscript.TestScript, []string) string) func(*testscript.TestScript, bool, []string) {
-		return func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv("OTHER", address(ts, args)) }
+func checkCommands(t *testing.T) map[string]scriptCommand {
+	other := func(address func(*scripted, []string) string) scriptCommand {
+		return func(ts *scripted, _ bool, args []string) { ts.Setenv("OTHER", address(ts, args)) }
 	}
 	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
-	return map[string]func(*testscript.TestScript, bool, []string){
-		"server": other(func(_ *testscript.TestScript, args []string) string {
+	return map[string]scriptCommand{
+		"server": other(func(_ *scripted, args []string) string {
 			return startOne(t, slices.Concat(keepsAll, args)...).Addr()
 		}),
-		"busy": other(func(*testscript.TestScript, []string) string { return busyServer(t).Addr() }),
-		"user": other(func(ts *testscript.TestScript, rules []string) string {
+		"busy": other(func(*scripted, []string) string { return busyServer(t).Addr() }),
+		"user": other(func(ts *scripted, rules []string) string {
 			return as(t, serversOf(ts)[0], slices.Concat(all, rules)...)
 		}),
-		"fake": other(func(ts *testscript.TestScript, args []string) string {
+		"fake": other(func(ts *scripted, args []string) string {
 			if len(args) == 0 {
 				return startFake(t, wellAnswer)
 			}
@@ -132,7 +124,7 @@ func checkCommands(t *testing.T) map[string]func(*testscript.TestScript, bool, [
 			}
 			return startFake(t, with(args[0], args[1]))
 		}),
-		"checks": func(ts *testscript.TestScript, _ bool, args []string) {
+		"checks": func(ts *scripted, _ bool, args []string) {
 			var text bytes.Buffer
 			c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
 			ts.Check(c.parse(append([]string{"--nodes", ts.Getenv(nodesVariable)}, args[1:]...)))
@@ -239,8 +231,8 @@ func TestClockDiff(t *testing.T) {
 		1s  | 2s      |        |         | as this machine's (±3s)
 		-1s | 2s      |        |         | as this machine's (±3s)
 		0s  | 12345ns |        |         | as this machine's (±20µs)`) {
-		diff := clockDiff{spanOf(t, c[0]), spanOf(t, c[1])}
-		assert.Equal(t, spanOf(t, c[2]), diff.surely())
+		diff := clockDiff{spanOf(c[0]), spanOf(c[1])}
+		assert.Equal(t, spanOf(c[2]), diff.surely())
 		assert.Equal(t, c[3] != "", diff.isTooFar())
 		assert.Equal(t, c[4], diff.String())
 	}
@@ -255,8 +247,7 @@ const wellInfo = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
 
 func timeAnswer(at time.Time) string {
-	seconds, micros := strconv.FormatInt(at.Unix(), 10), strconv.Itoa(at.Nanosecond()/1000)
-	return "*2\r\n" + bulk(seconds) + bulk(micros)
+	return fmt.Sprintf("*2\r\n$10\r\n%d\r\n$6\r\n%06d\r\n", at.Unix(), at.Nanosecond()/1000)
 }
 
 // wellAnswer is what a node without any fault answers.
@@ -287,19 +278,12 @@ const hangUp = "hang up"
 
 // startFake returns the address of a node that answers so. Each has a run id of its own.
 func startFake(t *testing.T, answer func(args []string) string) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var mu sync.Mutex
-	var open []net.Conn
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	end := make(chan struct{})
 	var running sync.WaitGroup
 	t.Cleanup(func() {
-		_ = listener.Close()
-		mu.Lock()
-		for _, conn := range open {
-			_ = conn.Close()
-		}
-		mu.Unlock()
+		close(end)
+		listener.Close()
 		running.Wait()
 	})
 	runID := url.QueryEscape(listener.Addr().String())
@@ -309,9 +293,7 @@ func startFake(t *testing.T, answer func(args []string) string) string {
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			open = append(open, conn)
-			mu.Unlock()
+			running.Go(func() { <-end; conn.Close() })
 			running.Go(func() {
 				in := bufio.NewReader(conn)
 				for args := readCommand(in); args != nil; args = readCommand(in) {
@@ -321,7 +303,7 @@ func startFake(t *testing.T, answer func(args []string) string) string {
 						text = bulk(strings.ReplaceAll(strings.TrimSuffix(text, "\r\n"), "RUN", runID))
 					}
 					if text == hangUp {
-						_ = conn.Close()
+						conn.Close()
 						return
 					}
 					if _, err := io.WriteString(conn, text); err != nil {
@@ -369,18 +351,14 @@ func with(first, text string) func([]string) string {
 
 // pageRules returns the rules for all features that docs/permissions.md begins with.
 func pageRules(t *testing.T) []string {
-	t.Helper()
-	line := regexp.MustCompile(`(?m)^ACL SETUSER locker on >PASSWORD (.*)$`).FindStringSubmatch(page(t))
+	line := regexp.MustCompile(`(?m)^ACL SETUSER locker on >PASSWORD (.*)$`).FindStringSubmatch(page())
 	require.NotNil(t, line)
 	return strings.Fields(line[1])
 }
 
 // page returns docs/permissions.md.
-func page(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/permissions.md")
-	require.NoError(t, err)
-	return string(text)
+func page() string {
+	return textOf("../../docs/permissions.md")
 }
 
 var pageLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
@@ -392,8 +370,7 @@ func bare(text string) string {
 
 // rows returns the cells of the rows of a table of the page, the one with that first line.
 func rows(t *testing.T, head string) (cells [][]string) {
-	t.Helper()
-	_, after, found := strings.Cut(page(t), head+"\n")
+	_, after, found := strings.Cut(page(), head+"\n")
 	require.True(t, found, head)
 	for line := range strings.Lines(after) {
 		if !strings.HasPrefix(line, "|") {
@@ -441,7 +418,7 @@ func TestCheckSaysWhatThePageOfPermissionsSays(t *testing.T) {
 		}
 		names = append(names, name)
 		at := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
-		require.GreaterOrEqual(t, at, 0, "check does not know %q", name)
+		require.GreaterOrEqual(t, at, 0, name)
 		f := features[at]
 		assert.Equal(t, bare(row[2]), f.cost, name)
 		rules := strings.Fields(f.rules + " " + f.also)
@@ -449,17 +426,17 @@ func TestCheckSaysWhatThePageOfPermissionsSays(t *testing.T) {
 		assert.Equal(t, rulesIn(row[1]), rules, name)
 		assert.Equal(t, slices.Contains(rules, sideRule), f.sides != "", name)
 	}
-	require.Len(t, features, len(names), "check knows features that the page does not have")
+	require.Len(t, features, len(names))
 
 	var table []baseRule
 	for _, row := range rows(t, "| missing | Lock | Extend | Valid | Unlock |") {
 		table = append(table, baseRule{strings.NewReplacer(",", "", " or", "").Replace(bare(row[0])), [4]string{bare(row[1]), bare(row[2]), bare(row[3]), bare(row[4])}})
 	}
 	assert.Equal(t, table, baseRules)
-	assert.Contains(t, strings.ReplaceAll(page(t), "\n", " "), leftMeans)
-	assert.Contains(t, page(t), "| `SET` with `PXAT` and `KEEPTTL` in scripts | `WithShared`, `Downgrade` | "+noKeepTTL+" |")
+	assert.Contains(t, strings.ReplaceAll(page(), "\n", " "), leftMeans)
+	assert.Contains(t, page(), "| `SET` with `PXAT` and `KEEPTTL` in scripts | `WithShared`, `Downgrade` | "+noKeepTTL+" |")
 	for _, text := range []string{"delete that key: the library makes it anew", "`{name}:fence` keeps the node from granting locks with `WithFencing`"} {
-		assert.Contains(t, strings.ReplaceAll(page(t), "\n", " "), text)
+		assert.Contains(t, strings.ReplaceAll(page(), "\n", " "), text)
 	}
 }
 
@@ -571,7 +548,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	require.NotContains(t, out, "permissions")
 	stats := fmt.Sprint(realredis.Must(t, s, "info", "commandstats"))
 	for _, command := range regexp.MustCompile(`cmdstat_([^:]*)`).FindAllStringSubmatch(stats, -1) {
-		require.Contains(t, []string{"config|resetstat", "config|get", "hello", "client|setinfo", "info", "ping", "script|load", "time"}, command[1])
+		require.Contains(t, strings.Fields("config|resetstat config|get hello client|setinfo info ping script|load time"), command[1])
 	}
 }
 

@@ -72,14 +72,14 @@ func TestGroupOfZombiesIsGone(t *testing.T) {
 	first := join()
 	group = first.Process.Pid
 	second := join()
-	assert.False(t, isGone(group), "both run")
+	assert.False(t, isGone(group)) // both run
 	kill(first)
-	assert.False(t, isGone(group), "one runs")
+	assert.False(t, isGone(group)) // one runs
 	kill(second)
-	assert.NoError(t, syscall.Kill(-group, 0), "the group is still there")
-	assert.True(t, isGone(group), "none runs")
-	_ = first.Wait()
-	_ = second.Wait()
+	assert.NoError(t, syscall.Kill(-group, 0)) // the group is still there
+	assert.True(t, isGone(group))              // none runs
+	first.Wait()
+	second.Wait()
 	assert.True(t, isGone(group))
 
 	for stat, zombie := range map[string]bool{

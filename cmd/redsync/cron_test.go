@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,19 +21,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// programs returns a directory that stands for /usr/local/bin: it has redsync, and the script with this name and text.
-func programs(t *testing.T, name, script string) string {
-	t.Helper()
-	dir := t.TempDir()
-	self, err := exec.LookPath("redsync")
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(dir, "redsync")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o700))
-	return dir
-}
-
 // A crontab is what cron reads: the environment of its jobs, the fields of the time, and the command line.
 type crontab struct {
+	home        string
 	environment []string
 	fields      []string
 	line        string
@@ -40,32 +31,42 @@ type crontab struct {
 
 // readCrontab reads the example as cron does.
 func readCrontab(t *testing.T, text string) (c crontab) {
-	t.Helper()
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		switch {
 		case strings.HasPrefix(line, "#"):
 		case regexp.MustCompile(`^\w+=`).MatchString(line):
 			c.environment = append(c.environment, line)
 		default:
-			require.Empty(t, c.line, "one job")
+			require.Empty(t, c.line) // one job
 			words := strings.SplitN(line, " ", 6)
 			require.Len(t, words, 6)
 			c.fields, c.line = words[:5], words[5]
 		}
 	}
-	require.NotContains(t, c.line, "%", "cron makes a line feed of it")
+	require.NotContains(t, c.line, "%") // cron makes a line feed of it
 	return c
 }
 
 // job returns the process that cron starts: without a terminal, with little in its environment, and with an empty stdin.
-func (c crontab) job(ctx context.Context, home string) (job *exec.Cmd, mail *bytes.Buffer) {
-	mail = new(bytes.Buffer)
-	job = exec.CommandContext(ctx, "/bin/sh", "-c", c.line)
-	job.Env = append([]string{"HOME=" + home, "LOGNAME=report", "SHELL=/bin/sh"}, c.environment...)
-	job.Dir = home
-	job.Stdout, job.Stderr = mail, mail
+// Its output is the mail.
+func (c crontab) job(ctx context.Context) *exec.Cmd {
+	job := exec.CommandContext(ctx, "/bin/sh", "-c", c.line)
+	job.Env = append([]string{"HOME=" + c.home, "LOGNAME=report", "SHELL=/bin/sh"}, c.environment...)
+	job.Dir, job.Stdout = c.home, new(bytes.Buffer)
+	job.Stderr = job.Stdout
 	inSession(job)
-	return job, mail
+	return job
+}
+
+// reportOn returns the example on these nodes. Its program notes each run in a file.
+func reportOn(t *testing.T, nodes string) crontab {
+	home := t.TempDir()
+	self := must(exec.LookPath("redsync"))
+	require.NoError(t, os.Symlink(self, filepath.Join(home, "redsync")))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "report"), []byte("#!/bin/sh\necho \"$REDSYNC_NAME\" >>\"$0.runs\"\n"), 0o700))
+	c := readCrontab(t, strings.NewReplacer("/usr/local/bin", home, pageNodes, nodes).Replace(textOf("examples/report.cron")))
+	c.home = home
+	return c
 }
 
 // inSession gives a process a session of its own. All of its process group ends with the context, so that nothing is left
@@ -83,25 +84,21 @@ func TestCrontabRunsTheJobOnOneMachine(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 5 {
-		servers := realredis.Start(t, 5)
-		dir := programs(t, "report", `echo "$REDSYNC_NAME" >>"$0.runs"`+"\n")
-		c := readCrontab(t, strings.NewReplacer("/usr/local/bin", dir, pageNodes, listOf(servers)).Replace(textOf(t, "examples/report.cron")))
+		c := reportOn(t, listOf(realredis.Start(t, 5)))
 		var jobs []*exec.Cmd
-		var mails []*bytes.Buffer
 		for range 3 {
-			job, mail := c.job(ctx, dir)
+			job := c.job(ctx)
 			require.NoError(t, job.Start())
-			jobs, mails = append(jobs, job), append(mails, mail)
+			jobs = append(jobs, job)
 		}
 		for _, job := range jobs {
-			_ = job.Wait()
+			job.Wait()
 		}
-		behind, mail := c.job(ctx, dir)
-		_ = behind.Run()
-		jobs, mails = append(jobs, behind), append(mails, mail)
+		jobs = append(jobs, c.job(ctx))
+		jobs[3].Run()
 		said := ""
-		for _, mail := range mails {
-			said += mail.String()
+		for _, job := range jobs {
+			said += fmt.Sprint(job.Stdout)
 		}
 		if strings.Contains(said, "answer") { // "no answer within", on a slow machine
 			continue
@@ -111,7 +108,7 @@ func TestCrontabRunsTheJobOnOneMachine(t *testing.T) {
 		for _, job := range jobs {
 			assert.Zero(t, job.ProcessState.ExitCode())
 		}
-		assert.Equal(t, "report\n", textOf(t, filepath.Join(dir, "report.runs")))
+		assert.Equal(t, "report\n", textOf(filepath.Join(c.home, "report.runs")))
 		return
 	}
 	t.Fatal("the servers were too slow in each try")
@@ -120,23 +117,19 @@ func TestCrontabRunsTheJobOnOneMachine(t *testing.T) {
 // In an outage each machine has something to mail.
 func TestCrontabMailsAnOutage(t *testing.T) {
 	t.Parallel()
-	dir := programs(t, "report", `echo "$REDSYNC_NAME" >>"$0.runs"`+"\n")
-	c := readCrontab(t, strings.NewReplacer("/usr/local/bin", dir, pageNodes, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").
-		Replace(textOf(t, "examples/report.cron")))
-	job, mail := c.job(t.Context(), dir)
-	_ = job.Run()
+	c := reportOn(t, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
+	job := c.job(t.Context())
+	job.Run()
 	assert.Equal(t, exitNoQuorum, job.ProcessState.ExitCode())
-	assert.Regexp(t, `^redsync: cannot connect: `, mail)
-	assert.NoFileExists(t, filepath.Join(dir, "report.runs"))
+	assert.Regexp(t, `^redsync: cannot connect: `, job.Stdout)
+	assert.NoFileExists(t, filepath.Join(c.home, "report.runs"))
 }
 
 // minHoldOf returns the values of --min-hold and --ttl in a command line.
 func minHoldOf(t *testing.T, line string) (minHold, ttl time.Duration) {
-	t.Helper()
 	words := strings.Fields(line)
 	require.Equal(t, []string{"redsync", "run"}, []string{filepath.Base(words[0]), words[1]})
-	j, err := parseJob("run", words[2:])
-	require.NoError(t, err)
+	j := must(parseJob("run", words[2:]))
 	return j.minHold, j.ttl
 }
 
@@ -149,9 +142,9 @@ func spreadOf(minHold, ttl, period time.Duration) time.Duration {
 // The --min-hold of the crontab follows the rule of docs/cron.md, and docs/command.md says for which spread.
 func TestMinHoldOfTheCrontabFitsThePeriod(t *testing.T) {
 	t.Parallel()
-	c := readCrontab(t, textOf(t, "examples/report.cron"))
+	c := readCrontab(t, textOf("examples/report.cron"))
 	require.Equal(t, []string{"*/5", "*", "*", "*", "*"}, c.fields)
 	minHold, ttl := minHoldOf(t, c.line)
 	spread := spreadOf(minHold, ttl, 5*time.Minute)
-	assert.Contains(t, textOf(t, "../../docs/command.md"), "clocks may differ by "+spread.Truncate(time.Second).String()[:2]+" s")
+	assert.Contains(t, textOf("../../docs/command.md"), "clocks may differ by "+spread.Truncate(time.Second).String()[:2]+" s")
 }

@@ -76,14 +76,14 @@ func TestHostileNode(t *testing.T) {
 					args := append([]string{c.args[0], "--nodes", liar + "," + well}, c.args[1:]...)
 					status, out, memory := measured(t, args)
 					assert.Contains(t, c.ends, status, out)
-					assert.Less(t, memory, most, "KiB")
+					assert.Less(t, memory, most) // KiB
 					assert.Equal(t, foreign.Lines(out), out)
 					if c.args[0] == "check" {
 						assert.Contains(t, out, "node #2 (")
 						assert.Contains(t, out, " of 3 nodes answer, ")
 					}
 					for line := range strings.Lines(out) {
-						assert.Less(t, len(line), 3*foreign.MaxError, "a line may have an error of each node")
+						assert.Less(t, len(line), 3*foreign.MaxError) // a line may have an error of each node
 					}
 				})
 			}
@@ -95,7 +95,6 @@ var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
 // measured runs the command. It returns its exit status, its output, and how many KiB it had in memory at most.
 func measured(t *testing.T, args []string) (status int, out string, memory int) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var text bytes.Buffer
@@ -119,10 +118,10 @@ func measured(t *testing.T, args []string) (status int, out string, memory int) 
 			}
 		}
 	})
-	_ = cmd.Wait() // the status says it
+	cmd.Wait() // the status says it
 	close(ended)
 	watching.Wait()
-	require.NoError(t, ctx.Err(), "it does not end: %s", text.String())
+	require.NoError(t, ctx.Err(), text.String())
 	require.Positive(t, memory)
 	return cmd.ProcessState.ExitCode(), text.String(), memory
 }

@@ -16,8 +16,8 @@ import (
 // Each line of testdata/refused.txt has the arguments of a call that does nothing, and what redsync says of them.
 func TestWrongArguments(t *testing.T) {
 	unsetAround(t)
-	for _, row := range cellsOf(textOf(t, "testdata/refused.txt")) {
-		status, stdout, stderr := call(wordsOf(t, row[0])...)
+	for _, row := range cellsOf(textOf("testdata/refused.txt")) {
+		status, stdout, stderr := call(wordsOf(row[0])...)
 		assert.Equal(t, exitUsage, status, row[0])
 		assert.Empty(t, stdout)
 		assert.Equal(t, "redsync: "+row[1]+"\n", stderr, row[0])
@@ -26,7 +26,6 @@ func TestWrongArguments(t *testing.T) {
 
 // unsetAround makes the test one without a redsync around it.
 func unsetAround(t *testing.T) {
-	t.Helper()
 	for _, name := range []string{nameVariable, namesVariable, fenceVariable, nodesVariable} {
 		t.Setenv(name, "") // restores it afterwards
 		require.NoError(t, os.Unsetenv(name))
@@ -36,14 +35,12 @@ func unsetAround(t *testing.T) {
 // Flags end at NAME, and --kill-after is a third of --ttl.
 func TestJobDefaults(t *testing.T) {
 	unsetAround(t)
-	j, err := parseJob("run", strings.Fields("job -- program -n --fair -- x"))
-	require.NoError(t, err)
+	j := must(parseJob("run", strings.Fields("job -- program -n --fair -- x")))
 	require.Equal(t, []string{"job"}, j.names)
 	require.Equal(t, []string{"program", "-n", "--fair", "--", "x"}, j.command)
 	require.False(t, j.leads || j.once || j.fair || j.fence || j.shared || j.foreground)
 	require.Negative(t, j.wait)
-	j, err = parseJob("lead", strings.Fields("--ttl 3 job --fair -- program"))
-	require.NoError(t, err)
+	j = must(parseJob("lead", strings.Fields("--ttl 3 job --fair -- program")))
 	require.True(t, j.leads && j.fair)
 	require.Equal(t, time.Second, j.killAfter)
 }
@@ -51,11 +48,7 @@ func TestJobDefaults(t *testing.T) {
 // Each limit of a range is inside it.
 func TestJobLimits(t *testing.T) {
 	unsetAround(t)
-	for _, args := range []string{
-		"-w 0",
-		"--kill-after 10", "--kill-after 1ns", "--ttl 3 --kill-after 1", "--min-hold 1ns", "--guard 30", "--guard 1h0m36.002s --min-hold 1h",
-		"-n -E 3", "-w 1 -E 3", "--fence --shared", "--fence --min-hold 1",
-	} {
+	for args := range strings.SplitSeq("-w 0|--kill-after 10|--kill-after 1ns|--ttl 3 --kill-after 1|--min-hold 1ns|--guard 30|--guard 1h0m36.002s --min-hold 1h|-n -E 3|-w 1 -E 3|--fence --shared|--fence --min-hold 1", "|") {
 		_, err := parseJob("run", append(strings.Fields(args), "job", "--", "true"))
 		require.NoError(t, err, args)
 	}

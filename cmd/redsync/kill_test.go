@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -17,26 +18,11 @@ import (
 func TestKillFront(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run --ttl 600 job", "child")
-	pids := []int{n.pid(t), n.child().pid(t)}
+	pids := n.pids(t)
 	holder := r.holder()
 	r.signal(syscall.SIGKILL)
 	awaitDead(t, append(pids, holder)...)
 	wantFree(t, servers, "job")
-}
-
-// TestKillFrontOfWaiter: if the front is killed while it waits, the holder ends, and the lock is not acquired.
-func TestKillFrontOfWaiter(t *testing.T) {
-	servers, n := scene(t)
-	first := n.under(t, servers, "run job")
-	n.pid(t)
-	second := newNote(t)
-	r := start(t, servers, "run", "job", "--", probeName, string(second))
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
-	holder := r.holder()
-	r.signal(syscall.SIGKILL)
-	awaitDead(t, holder)
-	first.ends(servers, n)
-	assert.False(t, exists(string(second)), "COMMAND has begun without a front")
 }
 
 // TestHolderEnds: if the holder is killed or stopped, the front kills COMMAND. Nobody releases the lock.
@@ -47,7 +33,7 @@ func TestHolderEnds(t *testing.T) {
 	} {
 		servers, n := realredis.Start(t, 5), newNote(t)
 		r := n.under(t, servers, "run "+short+" job", "child")
-		pids := []int{n.pid(t), n.child().pid(t), r.holder()}
+		pids := append(n.pids(t), r.holder())
 		send(t, r.holder(), s)
 		r.wantStatus(exitLost)
 		r.wantStderr("redsync: " + said)
@@ -56,32 +42,38 @@ func TestHolderEnds(t *testing.T) {
 	}
 }
 
-// TestHolderOfWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped.
-func TestHolderOfWaiterEnds(t *testing.T) {
-	servers, n := scene(t)
-	first := n.under(t, servers, "run job")
-	n.pid(t)
-	for s, c := range map[syscall.Signal]struct {
-		status int
-		said   string
-	}{
-		syscall.SIGKILL: {exitInternal, "the process that gets the lock was killed"},
-		syscall.SIGSTOP: {143, `ended by the signal "terminated", although the process that gets the lock is stopped`},
+// TestWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped. If the front is
+// killed, the holder ends. COMMAND never begins.
+func TestWaiterEnds(t *testing.T) {
+	servers, second := scene(t)
+	for status, says := range map[int]string{
+		exitInternal: "redsync: the process that gets the lock was killed",
+		143:          `redsync: ended by the signal "terminated", although the process that gets the lock is stopped`,
+		137:          "",
 	} {
-		r := start(t, servers, "run", "job", "--", "true")
-		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		n, name := newNote(t), fmt.Sprint("job", status)
+		first := n.under(t, servers, "run "+name)
+		n.pid(t)
+		r := second.under(t, servers, "run "+name)
+		awaitQueue(t, servers, name)
 		holder := r.holder()
-		send(t, holder, s)
-		await(t, "a holder that does nothing", func() bool { return isStopped(holder) || !isAlive(holder) })
-		if s == syscall.SIGSTOP {
+		switch status {
+		case exitInternal:
+			send(t, holder, syscall.SIGKILL)
+		case 143:
+			send(t, holder, syscall.SIGSTOP)
+			awaitStopped(t, holder)
 			r.signal(syscall.SIGTERM)
+		default:
+			r.signal(syscall.SIGKILL)
 		}
-		r.wantStatus(c.status)
-		r.wantStderr("redsync: " + c.said)
+		r.wantStatus(status)
+		r.wantStderr(says)
 		awaitDead(t, holder)
+		n.end(t)
+		first.wantStatus(7)
 	}
-	n.end(t)
-	first.wantStatus(7)
+	assert.False(t, exists(string(second)))
 }
 
 // TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
@@ -92,13 +84,13 @@ func TestKillBoth(t *testing.T) {
 	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
 	for _, p := range []int{r.pid(), holder} { // no one sees the end of the other
 		send(t, p, syscall.SIGSTOP)
-		await(t, "a stop", func() bool { return isStopped(p) })
+		awaitStopped(t, p)
 	}
 	send(t, holder, syscall.SIGKILL) // the end of the front would continue the holder, whose process group has no parent then
 	send(t, r.pid(), syscall.SIGKILL)
 	awaitDead(t, r.pid(), holder, pid)
 	awaitFree(t, servers, "job")
-	assert.True(t, isAlive(child), "the child has ended: the usage text can promise more")
+	assert.True(t, isAlive(child))
 	n.child().end(t)
 	awaitDead(t, child)
 }
@@ -111,9 +103,9 @@ func TestStopFront(t *testing.T) {
 	n.pid(t)
 	for range 2 {
 		r.signal(syscall.SIGSTOP)
-		await(t, "a front that is stopped", func() bool { return isStopped(r.pid()) })
+		awaitStopped(t, r.pid())
 		time.Sleep(shortTTL + shortTTL/4)
-		require.True(t, isHeld(t, servers, "job"), "the lock is not held while the front is stopped")
+		require.True(t, isHeld(t, servers, "job"))
 		before := n.count("tick")
 		r.signal(syscall.SIGCONT)
 		await(t, "more ticks", func() bool { return n.count("tick") > before+50 })
@@ -127,7 +119,7 @@ func TestStopFront(t *testing.T) {
 func TestStopFrontAtLoss(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run --ttl 3 job", "child")
-	pids := []int{n.pid(t), n.child().pid(t)}
+	pids := n.pids(t)
 	r.signal(syscall.SIGSTOP)
 	deleteLock(t, servers, "job")
 	awaitDead(t, pids...)
@@ -139,18 +131,16 @@ func TestStopFrontAtLoss(t *testing.T) {
 func TestStopCommand(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run "+short+" job", "child", "ticks")
-	pids := []int{n.pid(t), n.child().pid(t)}
+	pids := n.pids(t)
 	for _, direct := range []bool{false, true} {
 		if direct {
 			send(t, -pids[0], syscall.SIGSTOP)
 		} else {
 			r.signal(syscall.SIGTSTP)
 		}
-		for _, pid := range pids {
-			await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
-		}
+		awaitStopped(t, pids...)
 		time.Sleep(shortTTL + shortTTL/4)
-		require.True(t, isHeld(t, servers, "job"), "the lock is not held while COMMAND is stopped")
+		require.True(t, isHeld(t, servers, "job"))
 		r.signal(syscall.SIGCONT)
 		for _, pid := range pids {
 			await(t, "a COMMAND that goes on", func() bool { return isAlive(pid) && !isStopped(pid) })
@@ -169,13 +159,13 @@ func TestStopWaiter(t *testing.T) {
 	n.pid(t)
 	var waiters []*run
 	for i := range 8 {
-		r := start(t, servers, "run", "job", "--", "true")
+		r := start(t, servers, "run job -- true")
 		waiters = append(waiters, r)
 		r.holder()
-		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		awaitQueue(t, servers, "job")
 		r.signal(syscall.SIGTSTP)
 		if i == 0 {
-			await(t, "a holder that is stopped", func() bool { return isStopped(r.holder()) })
+			awaitStopped(t, r.holder())
 		}
 		r.signal(syscall.SIGCONT)
 	}
@@ -189,9 +179,9 @@ func TestStopWaiter(t *testing.T) {
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
 func TestStopCommandThenEnd(t *testing.T) {
 	servers, n := scene(t)
-	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
+	r := start(t, servers, "run job -- sh -c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
 	pid := n.pid(t)
-	await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
+	awaitStopped(t, pid)
 	r.signal(syscall.SIGTERM)
 	r.wantStatus(128 + int(syscall.SIGTERM))
 	wantFree(t, servers, "job")

@@ -20,9 +20,9 @@ func TestLeadEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, next := newNote(t), newNote(t)
-			r := start(t, servers, "lead", "--ttl", "60", "--kill-after", "5", name, "--", probeName, string(n), "child")
-			pids := []int{n.pid(t), n.child().pid(t)}
-			second := start(t, servers, "lead", name, "--", probeName, string(next))
+			r := n.under(t, servers, "lead --ttl 60 --kill-after 5 "+name, "child")
+			pids := n.pids(t)
+			second := next.under(t, servers, "lead "+name)
 			r.signal(s)
 			n.await(t, s.String())
 			n.child().await(t, s.String())
@@ -40,7 +40,7 @@ func TestLeadEnds(t *testing.T) {
 // TestLeadEndsAtTerm: a COMMAND that ends at TERM does not wait for --kill-after, and the status is that of the signal.
 func TestLeadEndsAtTerm(t *testing.T) {
 	servers, n := scene(t)
-	r := start(t, servers, "lead", "--ttl", "1200", "job", "--", "sh", "-c", `trap "exit 3" TERM; echo ready $$ >"$0"; while :; do sleep 0.01; done`, string(n))
+	r := start(t, servers, "lead --ttl 1200 job -- sh -c", `trap "exit 3" TERM; echo ready $$ >"$0"; while :; do sleep 0.01; done`, string(n))
 	n.pid(t)
 	r.signal(syscall.SIGTERM)
 	r.wantStatus(128 + int(syscall.SIGTERM))
@@ -57,7 +57,7 @@ func TestLeadPasses(t *testing.T) {
 			r.signal(s)
 			n.await(t, s.String())
 		}
-		candidate := start(t, servers, "lead", "job", "--", "true")
+		candidate := start(t, servers, "lead job -- true")
 		candidate.holder()
 		candidate.signal(s)
 		candidate.wantStatus(128 + int(s))
@@ -68,15 +68,13 @@ func TestLeadPasses(t *testing.T) {
 // TestLeadNextTerm: after a loss COMMAND and its child are killed, and COMMAND begins again in the next term.
 func TestLeadNextTerm(t *testing.T) {
 	servers, n := scene(t)
-	r := start(t, servers, "lead", "--ttl", "600", "--kill-after", "0.3", "job", "--", "sh", "-c",
+	r := start(t, servers, "lead --ttl 600 --kill-after 0.3 job -- sh -c",
 		`echo $REDSYNC_FENCE >>"$0"; probe "$0.$REDSYNC_FENCE" child; exit 6`, string(n))
 	last := 0
 	for round := range 3 {
 		await(t, "a term", func() bool { return n.lines()[0] != "" && len(n.lines()) == round+1 })
-		token, err := strconv.Atoi(n.lines()[round])
-		if err != nil || token <= last {
-			t.Fatalf("fencing tokens %q, %v: they do not rise", n.lines(), err)
-		}
+		token := must(strconv.Atoi(n.lines()[round]))
+		require.Greater(t, token, last)
 		last = token
 		probe := n + note("."+n.lines()[round])
 		pids := []int{probe.pid(t), probe.child().pid(t)}

@@ -46,7 +46,7 @@ func TestLeashSignals(t *testing.T) {
 		an extension comes after TERM   | 30s   |     | 22s | 20s | 29.5s`) {
 		synctest.Test(t, func(t *testing.T) {
 			start, l := time.Now(), leash{killAfter: 10 * time.Second} // so the margin is 500 ms
-			is := func(cell int, age time.Duration) bool { return c[cell] != "" && age >= spanOf(t, c[cell]) }
+			is := func(cell int, age time.Duration) bool { return c[cell] != "" && age >= spanOf(c[cell]) }
 			got := watched(&l, 35*time.Second, func(now time.Time) time.Duration {
 				switch age := now.Sub(start); {
 				case is(2, age):
@@ -54,13 +54,13 @@ func TestLeashSignals(t *testing.T) {
 				case is(3, age):
 					return time.Hour
 				default:
-					return max(spanOf(t, c[1])-age, 0)
+					return max(spanOf(c[1])-age, 0)
 				}
 			})
 			var want []sent
 			for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 				if at := c[4+i]; at != "" {
-					want = append(want, sent{s, spanOf(t, at)})
+					want = append(want, sent{s, spanOf(at)})
 				}
 			}
 			for i := range got {
@@ -81,7 +81,6 @@ func TestLeashBothClocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now, l := time.Now(), leash{killAfter: 10 * time.Second}
 			looks := func(want syscall.Signal, left time.Duration) {
-				t.Helper()
 				require.Equal(t, want, l.look(now, left))
 			}
 			looks(0, 30*time.Second)

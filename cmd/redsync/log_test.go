@@ -64,7 +64,7 @@ func TestDenials(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		(&denials{cancel}).ObserveAttempt(ctx, observe.Attempt{Err: err})
 		var denied *redsync.RedisError
-		require.Equal(t, ends, errors.As(context.Cause(ctx), &denied), "%v", err)
+		require.Equal(t, ends, errors.As(context.Cause(ctx), &denied), err)
 		cancel(nil)
 	}
 }

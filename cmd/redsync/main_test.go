@@ -64,7 +64,7 @@ func forget() {
 			fmt.Fprintln(os.Stderr, "forget:", err)
 			os.Exit(1)
 		}
-		_ = client.Close()
+		client.Close()
 	}
 }
 
@@ -79,6 +79,11 @@ func listOf(servers []*realredis.Server) string {
 
 // serversKey is the key of a script's nodes in its environment.
 type serversKey struct{}
+
+type (
+	scripted      = testscript.TestScript
+	scriptCommand = func(*scripted, bool, []string)
+)
 
 // scriptNodes is how many nodes a script has.
 const scriptNodes = 5
@@ -99,37 +104,37 @@ const scriptNodes = 5
 //   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem,
 //   - those of checkCommands. For them $TWICE is another address of node 0, and $BAD a name that is bad for a terminal.
 func TestScripts(t *testing.T) {
-	onNode := func(do func(*realredis.Server)) func(*testscript.TestScript, bool, []string) {
-		return func(ts *testscript.TestScript, _ bool, args []string) {
+	onNode := func(do func(*realredis.Server)) scriptCommand {
+		return func(ts *scripted, _ bool, args []string) {
 			n, err := strconv.Atoi(args[0])
 			ts.Check(err)
 			do(serversOf(ts)[n])
 		}
 	}
 	commands := checkCommands(t)
-	maps.Copy(commands, map[string]func(*testscript.TestScript, bool, []string){
+	maps.Copy(commands, map[string]scriptCommand{
 		"crash":  onNode((*realredis.Server).Kill),
 		"start":  onNode((*realredis.Server).Restart),
 		"freeze": onNode((*realredis.Server).Freeze),
-		"redis": func(ts *testscript.TestScript, _ bool, args []string) {
+		"redis": func(ts *scripted, _ bool, args []string) {
 			onNode(func(s *realredis.Server) { onEach(ts, []*realredis.Server{s}, args[1:]) })(ts, false, args)
 		},
 		"empty": onNode(func(s *realredis.Server) { isEmptyAgain(t, s) }),
-		"nodes": func(ts *testscript.TestScript, _ bool, args []string) {
+		"nodes": func(ts *scripted, _ bool, args []string) {
 			onAll(ts, args...)
 		},
-		"delete": func(ts *testscript.TestScript, _ bool, args []string) {
+		"delete": func(ts *scripted, _ bool, args []string) {
 			onAll(ts, "DEL", args[0])
 		},
 		"held":   checkHeld,
-		"status": func(ts *testscript.TestScript, _ bool, args []string) { endsWith(ts, args) },
-		"ours": func(ts *testscript.TestScript, _ bool, args []string) {
+		"status": func(ts *scripted, _ bool, args []string) { endsWith(ts, args) },
+		"ours": func(ts *scripted, _ bool, args []string) {
 			endsWith(ts, args)
 			wantLine(ts)
 		},
 		"quiet": checkQuiet,
 		"names": awaitOwner,
-		"tls":   func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
+		"tls":   func(ts *scripted, _ bool, _ []string) { startTLS(t, ts) },
 	})
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -153,17 +158,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func serversOf(ts *testscript.TestScript) []*realredis.Server {
+func serversOf(ts *scripted) []*realredis.Server {
 	return ts.Value(serversKey{}).([]*realredis.Server)
 }
 
 // onAll runs a command on all nodes, and returns the replies.
-func onAll(ts *testscript.TestScript, args ...string) []any {
+func onAll(ts *scripted, args ...string) []any {
 	return onEach(ts, serversOf(ts), args)
 }
 
 // onEach is onAll for these nodes.
-func onEach(ts *testscript.TestScript, servers []*realredis.Server, args []string) []any {
+func onEach(ts *scripted, servers []*realredis.Server, args []string) []any {
 	var command, replies []any
 	for _, a := range args {
 		command = append(command, a)
@@ -178,7 +183,7 @@ func onEach(ts *testscript.TestScript, servers []*realredis.Server, args []strin
 
 // checkHeld is the command held. COMMAND begins when a quorum has the lock, and redsync ends although slow nodes have not
 // released it.
-func checkHeld(ts *testscript.TestScript, not bool, args []string) {
+func checkHeld(ts *scripted, not bool, args []string) {
 	want, patient := int64(scriptNodes), time.Minute
 	if not {
 		want, patient = 0, releaseTime
@@ -204,7 +209,7 @@ const releaseTime = 10 * time.Second
 var slow = regexp.MustCompile(`no answer|not answer`)
 
 // checkQuiet is the command quiet.
-func checkQuiet(ts *testscript.TestScript, _ bool, _ []string) {
+func checkQuiet(ts *scripted, _ bool, _ []string) {
 	for line := range strings.Lines(ts.ReadFile("stderr")) {
 		if !slow.MatchString(line) {
 			ts.Fatalf("a line on stderr: %q", line)
@@ -213,7 +218,7 @@ func checkQuiet(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 // awaitOwner is the command names. Who has no lock asks the nodes for its owner, but only for a moment.
-func awaitOwner(ts *testscript.TestScript, _ bool, args []string) {
+func awaitOwner(ts *scripted, _ bool, args []string) {
 	owner := strings.TrimSpace(ts.ReadFile(args[0]))
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		endsWith(ts, append([]string{strconv.Itoa(exitTaken)}, args[1:]...))
@@ -226,7 +231,7 @@ func awaitOwner(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // wantLine fails the script unless redsync has written a line to stderr.
-func wantLine(ts *testscript.TestScript) {
+func wantLine(ts *scripted) {
 	if said := ts.ReadFile("stderr"); !strings.HasPrefix(said, "redsync: ") && !strings.Contains(said, "\nredsync: ") {
 		ts.Fatalf("no line of redsync on stderr: %q", said)
 	}
@@ -237,7 +242,7 @@ var inVain = regexp.MustCompile(`no answer|deadline exceeded`)
 
 // endsWith runs a program that must end with a certain exit status. On a slow machine it may run some times until the nodes
 // answer in time.
-func endsWith(ts *testscript.TestScript, args []string) {
+func endsWith(ts *scripted, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
@@ -253,7 +258,7 @@ func endsWith(ts *testscript.TestScript, args []string) {
 }
 
 // statusAfter runs a program, and returns its exit status.
-func statusAfter(ts *testscript.TestScript, args []string) int {
+func statusAfter(ts *scripted, args []string) int {
 	err := ts.Exec(args[0], args[1:]...)
 	if err == nil {
 		return 0

@@ -14,7 +14,7 @@ func TestSplitList(t *testing.T) {
 	for list, want := range map[string]string{
 		"a:1": "a:1", "a:1,b:2": "a:1;b:2", " a:1 ,\tb:2\n,, c:3": "a:1;b:2;c:3", "": "", " , ": "",
 	} {
-		require.Equal(t, want, strings.Join(splitList(list), ";"), "%q", list)
+		require.Equal(t, want, strings.Join(splitList(list), ";"), list)
 	}
 }
 
@@ -32,7 +32,7 @@ func TestReadList(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		got, err := readList(path)
 		require.NoError(t, err)
-		require.Equal(t, want, strings.Join(got, ";"), "%q", text)
+		require.Equal(t, want, strings.Join(got, ";"), text)
 	}
 
 	_, err := readList(filepath.Join(t.TempDir(), "none"))
@@ -46,9 +46,7 @@ func TestReadList(t *testing.T) {
 
 // nodesOf returns the nodes of a run with these flags.
 func nodesOf(t *testing.T, args ...string) (*nodes, error) {
-	t.Helper()
-	j, err := parseJob("run", append(args, "job", "--", "true"))
-	require.NoError(t, err)
+	j := must(parseJob("run", append(args, "job", "--", "true")))
 	return &j.nodes, j.nodes.read()
 }
 
@@ -68,7 +66,7 @@ func TestBadNodes(t *testing.T) {
 		rediss://h:1     | --cert testdata/nodes/key --key testdata/nodes/key | --cert and --key:`) {
 		t.Run(row[1], func(t *testing.T) {
 			t.Setenv(nodesVariable, row[0])
-			_, err := nodesOf(t, wordsOf(t, row[1])...)
+			_, err := nodesOf(t, wordsOf(row[1])...)
 			require.ErrorContains(t, err, row[2])
 			require.NotContains(t, err.Error(), "SECRET")
 			require.Equal(t, exitUsage, say(io.Discard, err))
@@ -79,8 +77,7 @@ func TestBadNodes(t *testing.T) {
 // --prefix stands before each NAME, as the locks of a program with WithPrefix have it.
 func TestPrefixIsPutBeforeNames(t *testing.T) {
 	unsetAround(t)
-	j, err := parseJob("run", []string{"--prefix", "app:", "a", "b", "--", "true"})
-	require.NoError(t, err)
+	j := must(parseJob("run", []string{"--prefix", "app:", "a", "b", "--", "true"}))
 	require.Equal(t, []string{"app:a", "app:b"}, j.names)
 	t.Setenv(nameVariable, "app:a")
 	for want, args := range map[string][]string{

@@ -16,21 +16,21 @@ func TestOrderOfWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		holder := nodes.Redsync().NewMutex("x", redsyncOptions(t, "--fair")...)
-		require.NoError(t, holder.LockContext(t.Context()))
+		require.NoError(t, holder.Lock())
 		served := make(chan string, 4)
 		for _, waiter := range [][]string{
 			{"first", "--fair"}, {"second", "--fair"}, {"low", "--fair", "--priority", "-1"}, {"high", "--fair", "--priority", "5"},
 		} {
 			m := nodes.Redsync().NewMutex("x", redsyncOptions(t, waiter[1:]...)...)
 			go func() {
-				if m.LockContext(t.Context()) == nil {
+				if m.Lock() == nil {
 					served <- waiter[0]
-					_, _ = m.UnlockContext(t.Context())
+					m.Unlock()
 				}
 			}()
 			time.Sleep(time.Second)
 		}
-		_, err := holder.UnlockContext(t.Context())
+		_, err := holder.Unlock()
 		require.NoError(t, err)
 		for _, want := range []string{"high", "first", "second", "low"} {
 			require.Equal(t, want, <-served)
@@ -40,8 +40,6 @@ func TestOrderOfWaiters(t *testing.T) {
 
 // redsyncOptions returns the options of the lock for flags of run.
 func redsyncOptions(t *testing.T, flags ...string) []redsync.Option {
-	t.Helper()
-	j, err := parseJob("run", append(flags, "x", "--", "true"))
-	require.NoError(t, err)
+	j := must(parseJob("run", append(flags, "x", "--", "true")))
 	return j.options()
 }

@@ -17,26 +17,23 @@ func TestWithoutUnix(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles and links the program")
 	}
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	files := must(filepath.Glob("*.go"))
 	dir, here := t.TempDir(), must(os.Getwd())
 	replace := map[string]string{}
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := textOf(name)
 		switch {
-		case strings.HasPrefix(string(text), "//go:build unix\n"):
+		case strings.HasPrefix(text, "//go:build unix\n"):
 			replace[filepath.Join(here, name)] = "" // there is no such file
-		case strings.HasPrefix(string(text), "//go:build !unix\n"):
-			_, rest, _ := strings.Cut(string(text), "\n")
+		case strings.HasPrefix(text, "//go:build !unix\n"):
+			_, rest, _ := strings.Cut(text, "\n")
 			replace[filepath.Join(here, name)] = filepath.Join(dir, name)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(rest), 0o600))
 		}
 	}
 	require.Greater(t, len(replace), 3)
 	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "redsync.exe")
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
+	text := must(json.Marshal(map[string]any{"Replace": replace}))
 	require.NoError(t, os.WriteFile(overlay, text, 0o600))
 	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -48,14 +45,6 @@ func TestWithoutUnix(t *testing.T) {
 		require.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
 		require.Regexp(t, "^redsync: "+command+" is not available on [a-z]+: it needs the process groups and signals of Unix\n$", string(said))
 	}
-	out, err = exec.Command(program, "run", "--help").Output()
-	require.NoError(t, err)
+	out = must(exec.Command(program, "run", "--help").Output())
 	require.Equal(t, usageOf("run"), string(out))
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

@@ -63,37 +63,28 @@ const pageEnd = "== the end =="
 
 // newPageShell starts a shell on nodes of its own.
 func newPageShell(t *testing.T) *pageShell {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	shell := exec.CommandContext(ctx, "sh")
 	inSession(shell)
 	shell.Dir = t.TempDir()
-	in, err := shell.StdinPipe()
-	require.NoError(t, err)
+	in := must(shell.StdinPipe())
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
 	shell.Stdout, shell.Stderr = to, to
 	require.NoError(t, shell.Start())
 	require.NoError(t, to.Close())
 	t.Cleanup(func() {
-		_ = in.Close()
-		_ = shell.Wait()
+		in.Close()
+		shell.Wait()
 		cancel()
-		_ = from.Close()
+		from.Close()
 	})
 	return &pageShell{t, in, bufio.NewScanner(from), realredis.Start(t, 5, "--appendonly", "yes", "--appendfsync", "always")}
 }
 
-// held waits until NAME is locked on all nodes.
-func (s *pageShell) held(name string) {
-	s.Helper()
-	awaitKeys(s.T, s.servers, name, len(s.servers))
-}
-
-// awaitKeys waits until n nodes have a key.
-func awaitKeys(t *testing.T, servers []*realredis.Server, key string, n int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return keys(t, servers, key) == n }, time.Minute, 20*time.Millisecond)
+// held waits until the lock is on all nodes.
+func (s *pageShell) held() {
+	require.Eventually(s, func() bool { return keys(s.T, s.servers, "report") == len(s.servers) }, time.Minute, 20*time.Millisecond)
 }
 
 // keys returns how many nodes have a key.
@@ -106,31 +97,24 @@ func keys(t *testing.T, servers []*realredis.Server, key string) (n int) {
 	return n
 }
 
-// force takes a lock from its holder.
-func (s *pageShell) force(name string) {
-	s.Helper()
-	status, stdout, stderr := call("unlock", "--nodes", listOf(s.servers), "--force", "--yes", name)
-	require.Zero(s, status, stdout+stderr)
-}
-
 // run runs a command line, and returns what it writes.
 func (s *pageShell) run(line string) string {
-	s.Helper()
 	_, err := fmt.Fprintf(s.in, "%s\n{ status=$?; echo '%s'; (exit $status); }\n",
 		strings.Replace(line, pageNodes, listOf(s.servers), 1), pageEnd)
 	require.NoError(s, err)
 	switch {
 	case strings.HasSuffix(line, " &"):
-		s.held("report")
+		s.held()
 	case strings.HasSuffix(line, " sleep 60"): // in the foreground: it loses its lock
-		s.held("report")
-		s.force("report")
+		s.held()
+		status, stdout, stderr := call(append(byForce, "--nodes", listOf(s.servers), "report")...)
+		require.Zero(s, status, stdout+stderr)
 	}
 	var text strings.Builder
 	for s.out.Scan() && s.out.Text() != pageEnd {
 		text.WriteString(s.out.Text() + "\n")
 	}
-	require.Equal(s, pageEnd, s.out.Text(), "the shell has ended")
+	require.Equal(s, pageEnd, s.out.Text())
 	said := text.String()
 	for i, address := range strings.Split(pageNodes, ",") {
 		said = strings.ReplaceAll(said, s.servers[i].Addr(), address)
@@ -150,10 +134,9 @@ func TestPageShowsWhatTheCommandsWrite(t *testing.T) {
 
 // testPage runs the command lines of a page, which are so many at least.
 func testPage(t *testing.T, path string, lines int) {
-	t.Helper()
 	t.Parallel()
 	var page, shown string
-	for _, block := range blocks(textOf(t, path)) {
+	for _, block := range blocks(textOf(path)) {
 		if strings.HasPrefix(block, "$ ") {
 			page += block
 		}
@@ -177,9 +160,9 @@ func testPage(t *testing.T, path string, lines int) {
 // Each line of an example that the page shows is in the file, and in this order.
 func TestPageShowsTheExamples(t *testing.T) {
 	t.Parallel()
-	page, lines := textOf(t, "../../docs/command.md"), 0
+	page, lines := textOf("../../docs/command.md"), 0
 	for name, first := range map[string]string{"report.cron": "PATH=", "scheduler.service": "[Service]"} {
-		example := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(textOf(t, "examples/"+name), "")
+		example := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(textOf("examples/"+name), "")
 		for _, block := range blocks(page) {
 			if strings.HasPrefix(block, first) {
 				assert.Contains(t, example, block, name)

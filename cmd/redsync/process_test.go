@@ -74,12 +74,9 @@ func exists(path string) bool {
 }
 
 // await waits until ok holds.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
+func await(t require.TestingT, what string, ok func() bool) {
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after a minute there is not: %s", what)
-		}
+		require.True(t, time.Now().Before(end), "after a minute there is not: "+what)
 	}
 }
 
@@ -113,15 +110,16 @@ func (n note) count(line string) (count int) {
 	return count
 }
 
+// pids returns the process of the probe, and that of its child.
+func (n note) pids(t *testing.T) []int { return []int{n.pid(t), n.child().pid(t)} }
+
 // await waits for a line.
 func (n note) await(t *testing.T, line string) {
-	t.Helper()
 	await(t, fmt.Sprintf("%q in %v", line, n.lines()), func() bool { return n.count(line) > 0 })
 }
 
 // pid waits until the probe is ready, and returns its number.
 func (n note) pid(t *testing.T) (pid int) {
-	t.Helper()
 	await(t, "a probe", func() bool {
 		number, ok := strings.CutPrefix(n.lines()[0], "ready ")
 		pid, _ = strconv.Atoi(number)
@@ -132,13 +130,12 @@ func (n note) pid(t *testing.T) (pid int) {
 
 // end makes the probe end.
 func (n note) end(t *testing.T) {
-	t.Helper()
 	require.NoError(t, os.WriteFile(string(n)+".end", nil, 0o600))
 }
 
 // A run is a redsync that has been started.
 type run struct {
-	t      *testing.T
+	*testing.T
 	cmd    *exec.Cmd
 	stdout string // a file
 	stderr string // a file
@@ -154,30 +151,26 @@ func program(servers []*realredis.Server, argv ...string) *exec.Cmd {
 }
 
 // start starts redsync with these arguments on the servers.
-func start(t *testing.T, servers []*realredis.Server, args ...string) *run {
-	t.Helper()
-	return launch(t, program(servers, append([]string{"redsync"}, args...)...))
+func start(t *testing.T, servers []*realredis.Server, line string, args ...string) *run {
+	return launch(t, program(servers, append(strings.Fields("redsync "+line), args...)...))
 }
 
 // launch starts cmd. The end of the test kills it.
 func launch(t *testing.T, cmd *exec.Cmd) *run {
-	t.Helper()
 	dir := t.TempDir()
 	r := &run{t, cmd, filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), make(chan struct{})}
-	stdout, err := os.Create(r.stdout)
-	require.NoError(t, err)
+	stdout := must(os.Create(r.stdout))
 	defer stdout.Close()
-	stderr, err := os.Create(r.stderr)
-	require.NoError(t, err)
+	stderr := must(os.Create(r.stderr))
 	defer stderr.Close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	require.NoError(t, cmd.Start())
 	go func() {
 		defer close(r.ended)
-		_ = cmd.Wait()
+		cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // then the holder kills COMMAND
+		cmd.Process.Kill() // then the holder kills COMMAND
 		<-r.ended
 		if t.Failed() {
 			t.Logf("%v\nstdout:\n%sstderr:\n%s", cmd.Args, r.read(r.stdout), r.read(r.stderr))
@@ -188,30 +181,26 @@ func launch(t *testing.T, cmd *exec.Cmd) *run {
 
 // scene lets a test go on beside others, with servers and a note of its own.
 func scene(t *testing.T) ([]*realredis.Server, note) {
-	t.Helper()
 	t.Parallel()
 	return realredis.Start(t, 5), newNote(t)
 }
 
 // under starts redsync with a line of arguments, and the probe with its own.
 func (n note) under(t *testing.T, servers []*realredis.Server, line string, args ...string) *run {
-	t.Helper()
-	return start(t, servers, slices.Concat(strings.Fields(line), []string{"--", probeName, string(n)}, args)...)
+	return start(t, servers, line, append([]string{"--", probeName, string(n)}, args...)...)
 }
 
 // ends makes the probe end that r runs under the lock "job", which is released then.
 func (r *run) ends(servers []*realredis.Server, n note) {
-	r.t.Helper()
-	n.end(r.t)
+	n.end(r.T)
 	r.wantStatus(7)
-	wantFree(r.t, servers, "job")
+	wantFree(r.T, servers, "job")
 }
 
 // read returns what is in a file.
 func (r *run) read(path string) string {
-	r.t.Helper()
 	text, err := os.ReadFile(path)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	return string(text)
 }
 
@@ -220,14 +209,12 @@ func (r *run) pid() int { return r.cmd.Process.Pid }
 
 // signal sends a signal to the front.
 func (r *run) signal(s syscall.Signal) {
-	r.t.Helper()
-	send(r.t, r.pid(), s)
+	send(r, r.pid(), s)
 }
 
 // send sends a signal.
-func send(t *testing.T, pid int, s syscall.Signal) {
-	t.Helper()
-	require.NoError(t, syscall.Kill(pid, s), "%v to %d", s, pid)
+func send(t require.TestingT, pid int, s syscall.Signal) {
+	require.NoError(t, syscall.Kill(pid, s), s)
 }
 
 // hasEnded reports whether the front has ended.
@@ -242,22 +229,19 @@ func (r *run) hasEnded() bool {
 
 // status waits until the front has ended, and returns its exit status as a shell shows it.
 func (r *run) status() int {
-	r.t.Helper()
-	await(r.t, fmt.Sprintf("an end of %v, stderr: %s", r.cmd.Args, r.read(r.stderr)), r.hasEnded)
+	await(r, fmt.Sprintf("an end of %v, stderr: %s", r.cmd.Args, r.read(r.stderr)), r.hasEnded)
 	return statusOf(r.cmd.ProcessState.Sys().(syscall.WaitStatus))
 }
 
 // wantStatus fails the test unless the front ends with this status.
 func (r *run) wantStatus(want int) {
-	r.t.Helper()
-	require.Equal(r.t, want, r.status())
+	require.Equal(r, want, r.status())
 }
 
 // wantStderr fails the test unless stderr has these texts.
 func (r *run) wantStderr(texts ...string) {
-	r.t.Helper()
 	for _, text := range texts {
-		assert.Contains(r.t, r.read(r.stderr), text)
+		assert.Contains(r, r.read(r.stderr), text)
 	}
 }
 
@@ -286,8 +270,13 @@ func isAlive(pid int) bool { return !strings.ContainsRune("\x00ZX", rune(stateOf
 func isStopped(pid int) bool { return stateOf(pid).letter == 'T' }
 
 // awaitDead waits until processes are dead.
+func awaitStopped(t *testing.T, pids ...int) {
+	for _, pid := range pids {
+		await(t, "a process that is stopped", func() bool { return isStopped(pid) })
+	}
+}
+
 func awaitDead(t *testing.T, pids ...int) {
-	t.Helper()
 	for _, pid := range pids {
 		await(t, fmt.Sprintf("an end of process %d: %+v", pid, stateOf(pid)), func() bool { return !isAlive(pid) })
 	}
@@ -295,8 +284,7 @@ func awaitDead(t *testing.T, pids ...int) {
 
 // holder waits until the front has a holder, and returns its number.
 func (r *run) holder() (pid int) {
-	r.t.Helper()
-	await(r.t, "a holder", func() bool {
+	await(r, "a holder", func() bool {
 		pid = childOf(r.pid())
 		return pid != 0
 	})
@@ -320,26 +308,15 @@ func childrenOf(parent int) (pids []int) {
 }
 
 // nodesWith returns on how many servers there is the lock of this name.
-func nodesWith(t *testing.T, servers []*realredis.Server, name string) (count int) {
-	t.Helper()
-	for _, s := range servers {
-		if realredis.Must(t, s, "EXISTS", name).(int64) != 0 {
-			count++
-		}
-	}
-	return count
-}
 
 // isHeld reports whether a majority of the servers has the lock of this name.
 func isHeld(t *testing.T, servers []*realredis.Server, name string) bool {
-	t.Helper()
-	return nodesWith(t, servers, name) > len(servers)/2
+	return keys(t, servers, name) > len(servers)/2
 }
 
 // wantFree fails the test unless the lock of this name is released. A slow server may have it for a while, because redsync
 // does not wait for all of them, but not until it expires.
 func wantFree(t *testing.T, servers []*realredis.Server, name string) {
-	t.Helper()
 	for end := time.Now().Add(releaseTime); ; time.Sleep(5 * time.Millisecond) {
 		count, now := 0, time.Now()
 		for _, s := range servers {
@@ -356,7 +333,7 @@ func wantFree(t *testing.T, servers []*realredis.Server, name string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Errorf("%d nodes still have %q", count, name)
+			assert.Fail(t, "nodes still have it", name)
 			return
 		}
 	}
@@ -364,13 +341,11 @@ func wantFree(t *testing.T, servers []*realredis.Server, name string) {
 
 // awaitFree waits until no server has the lock of this name.
 func awaitFree(t *testing.T, servers []*realredis.Server, name string) {
-	t.Helper()
-	await(t, "nodes without "+name, func() bool { return nodesWith(t, servers, name) == 0 })
+	await(t, "nodes without "+name, func() bool { return keys(t, servers, name) == 0 })
 }
 
 // deleteLock takes a lock off all servers.
 func deleteLock(t *testing.T, servers []*realredis.Server, name string) {
-	t.Helper()
 	for _, s := range servers {
 		realredis.Must(t, s, "DEL", name)
 	}

@@ -33,18 +33,14 @@ func TestSignalsReachGroup(t *testing.T) {
 		r.signal(s)
 		n.await(t, s.String())
 		n.child().await(t, s.String())
-		if !isHeld(t, servers, "job") || r.hasEnded() {
-			t.Fatalf("after %v redsync does not hold the lock", s)
-		}
+		require.True(t, isHeld(t, servers, "job") && !r.hasEnded(), s)
 	}
 	child := n.child().pid(t)
 	r.ends(servers, n)
 	for _, s := range ending {
-		if n.count(s.String()) != 1 || n.child().count(s.String()) != 1 {
-			t.Errorf("%v: COMMAND got %q, its child %q", s, n.lines(), n.child().lines())
-		}
+		assert.Equal(t, [2]int{1, 1}, [2]int{n.count(s.String()), n.child().count(s.String())}, s)
 	}
-	assert.True(t, isAlive(child), "a process that COMMAND has left behind was killed, although the lock was not lost")
+	assert.True(t, isAlive(child))
 	n.child().end(t)
 	awaitDead(t, child)
 }
@@ -53,18 +49,14 @@ func TestSignalsReachGroup(t *testing.T) {
 func TestSignalsForeground(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run --foreground job", "child")
-	if got, want := stateOf(n.pid(t)).group, r.pid(); got != want {
-		t.Errorf("COMMAND is in group %d, want %d, which is that of redsync", got, want)
-	}
+	assert.Equal(t, r.pid(), stateOf(n.pid(t)).group)
 	for _, s := range ending {
 		r.signal(s)
 		n.await(t, s.String())
 	}
 	n.child().end(t)
 	awaitDead(t, n.child().pid(t))
-	if lines := n.child().lines(); len(lines) != 1 {
-		t.Errorf("the child of COMMAND got %q, want no signal", lines)
-	}
+	assert.Len(t, n.child().lines(), 1) // no signal
 	r.ends(servers, n)
 }
 
@@ -85,10 +77,10 @@ func TestSignalsBeforeLock(t *testing.T) {
 		var before *run
 		n := newNote(t)
 		if i%2 == 1 { // there is a queue
-			before = start(t, servers, "run", "--fair", "--ttl", "30", name, "--", probeName, string(n))
+			before = n.under(t, servers, "run --fair --ttl 30 "+name)
 			n.pid(t)
 		}
-		r := start(t, servers, "run", "--fair", "--ttl", "30", name, "--", "sh", "-c", "ulimit -c 0; exec sleep 60")
+		r := start(t, servers, "run --fair --ttl 30 "+name+" -- sh -c", "ulimit -c 0; exec sleep 60")
 		if s != syscall.SIGTERM && s != syscall.SIGINT && s != syscall.SIGHUP {
 			r.holder() // before main begins, Go itself catches the others
 		}
@@ -97,9 +89,7 @@ func TestSignalsBeforeLock(t *testing.T) {
 			n.end(t)
 		}
 		r.signal(s)
-		if got, want := r.status(), 128+int(s); got != want {
-			t.Errorf("%v after %v: status %d, want %d", s, delay, got, want)
-		}
+		assert.Equal(t, 128+int(s), r.status(), "%v after %v", s, delay)
 		if i%4 == 1 && s != syscall.SIGINT { // it waited
 			r.wantStderr("redsync: ended by the signal")
 		}
@@ -120,9 +110,8 @@ func TestSignalsBeforeLock(t *testing.T) {
 }
 
 // queues returns on how many servers somebody waits for the lock "job".
-func queues(t *testing.T, servers []*realredis.Server) int {
-	t.Helper()
-	return nodesWith(t, servers, "{job}:queue")
+func awaitQueue(t *testing.T, servers []*realredis.Server, name string) {
+	await(t, "a place in the queue", func() bool { return keys(t, servers, "{"+name+"}:queue") == len(servers) })
 }
 
 // TestNohup: a signal that is ignored where redsync was started is ignored by COMMAND, too.
@@ -172,13 +161,10 @@ exec "$@"`
 		plain.wantStatus(0)
 		locked := launch(t, program(servers, append(append(call, "redsync", "run", "job", "--"), command...)...))
 		locked.wantStatus(0)
-		want, got := plain.read(plain.stdout), locked.read(locked.stdout)
-		want = strings.ReplaceAll(want, plain.stdout, "OUT")
-		want = strings.ReplaceAll(want, plain.stderr, "ERR")
-		got = strings.ReplaceAll(got, locked.stdout, "OUT")
-		got = strings.ReplaceAll(got, locked.stderr, "ERR")
-		if got != want || !strings.Contains(got, "text\nan argument  2") {
-			t.Errorf("%s: COMMAND under redsync got\n%s\nand without it\n%s", name, got, want)
+		saw := func(r *run) string {
+			return strings.NewReplacer(r.stdout, "OUT", r.stderr, "ERR").Replace(r.read(r.stdout))
 		}
+		assert.Equal(t, saw(plain), saw(locked), name)
+		assert.Contains(t, saw(locked), "text\nan argument  2")
 	}
 }

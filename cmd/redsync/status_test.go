@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
+
+var byForce = []string{"unlock", "--force", "--yes"}
 
 // call runs a command in this process.
 func call(args ...string) (status int, stdout, stderr string) {
@@ -41,73 +44,71 @@ func callInTime(args ...string) (status int, stdout, stderr string) {
 
 // onServers starts five nodes, and returns them with a Redsync that holds the locks of a test.
 func onServers(t *testing.T) ([]*realredis.Server, *redsync.Redsync) {
-	t.Helper()
 	servers := realredis.Start(t, 5)
 	return servers, open(t, servers)
 }
 
 // open returns a Redsync on the servers, with a lot of time. Its calls return when all servers have answered.
 func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
-	t.Helper()
 	var pools []pool.Pool
 	for _, s := range servers {
 		pools = append(pools, pool.New(s.Client()))
 	}
 	rs := redsync.New(pools...).With(
 		redsync.WithExpiry(5*time.Minute), redsync.WithNodeTimeout(20*time.Second), redsync.WithFailFast(false))
-	t.Cleanup(func() { _ = rs.Close(t.Context()) })
+	t.Cleanup(func() { rs.Close(t.Context()) })
 	return rs
 }
 
 // modes are the ways to hold a lock, and what status and unlock must be told to see it.
 var modes = []struct {
-	name  string
-	lock  func(*redsync.Redsync) *redsync.Mutex
-	flags []string
-	names []string
-	shows string // in the holder's line
+	names   string
+	options []redsync.Option
+	flags   []string
+	shows   string // in the holder's line
 }{
-	{"plain", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("plain") }, nil, []string{"plain"}, "no owner in its value, of redsync"},
-	{"owner", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("owner", redsync.WithOwner("w-7")) }, nil, []string{"owner"}, ": w-7, for "},
-	{"reader", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("reader", redsync.WithShared()) }, nil, []string{"reader"}, "a reader"},
-	{"permit", func(rs *redsync.Redsync) *redsync.Mutex {
-		return rs.NewMutex("permit", redsync.WithPermits(5), redsync.WithWeight(2), redsync.WithFair())
-	}, []string{"--permits", "5"}, []string{"permit"}, "2 permits"},
-	{"several", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"one", "two"}) }, nil, []string{"one", "two"}, "no owner"},
-	{"fair", func(rs *redsync.Redsync) *redsync.Mutex {
-		return rs.NewMutex("fair", redsync.WithFair(), redsync.WithFencing())
-	}, nil, []string{"fair"}, "no owner"},
+	{"plain", nil, nil, "no owner in its value, of redsync"},
+	{"owner", []redsync.Option{redsync.WithOwner("w-7")}, nil, ": w-7, for "},
+	{"reader", []redsync.Option{redsync.WithShared()}, nil, "a reader"},
+	{"permit", []redsync.Option{redsync.WithPermits(5), redsync.WithWeight(2), redsync.WithFair()}, []string{"--permits", "5"}, "2 permits"},
+	{"one two", nil, nil, "no owner"},
+	{"fair", []redsync.Option{redsync.WithFair(), redsync.WithFencing()}, nil, "no owner"},
 }
 
 // status sees a holder in every mode, and unlock releases it and nothing else.
 func TestStatusAndUnlockInEachMode(t *testing.T) {
 	servers, rs := onServers(t)
 	for _, mode := range modes {
-		t.Run(mode.name, func(t *testing.T) {
-			m := mode.lock(rs)
-			flags := append([]string{"--nodes", listOf(servers)}, mode.flags...)
+		t.Run(mode.names, func(t *testing.T) {
+			names := strings.Fields(mode.names)
+			m := rs.NewMutex(names[0], mode.options...)
+			if len(names) > 1 {
+				m = rs.NewMultiMutex(names)
+			}
+			args := slices.Concat([]string{"--nodes", listOf(servers)}, mode.flags, names)
+			look := append([]string{"status"}, args...)
 			status, out, stderr := unlockInTime(t, servers, func() []string {
-				_, _ = m.UnlockContext(t.Context()) // that of the last try
-				require.NoError(t, m.LockContext(t.Context()))
-				status, out, stderr := callInTime(append(append([]string{"status"}, flags...), mode.names...)...)
+				m.Unlock() // that of the last try
+				require.NoError(t, m.Lock())
+				status, out, stderr := callInTime(look...)
 				assert.Zero(t, status, out+stderr)
 				assert.Empty(t, stderr)
-				for _, name := range mode.names {
+				for _, name := range names {
 					assert.Contains(t, out, name+": held\n")
 				}
 				assert.Contains(t, out, mode.shows)
 				assert.NotContains(t, out, m.Value())
-				return append(flags, mode.names...)
+				return args
 			})
 			assert.Zero(t, status, out+stderr)
 			assert.Equal(t, 5, strings.Count(out, "): removed\n"), out)
 			assert.NotContains(t, out, m.Value())
-			ok, _ := m.ValidContext(t.Context())
+			ok, _ := m.Valid()
 			assert.False(t, ok)
 
-			status, out, _ = callInTime(append(append([]string{"status"}, flags...), mode.names...)...)
+			status, out, _ = callInTime(look...)
 			assert.Equal(t, 1, status, out)
-			status, _, stderr = callInTime(append(append([]string{"unlock", "--force", "--yes"}, flags...), mode.names...)...)
+			status, _, stderr = callInTime(append(byForce, args...)...)
 			assert.Equal(t, 1, status)
 			assert.Equal(t, "redsync: nobody holds the lock\n", stderr)
 		})
@@ -116,9 +117,8 @@ func TestStatusAndUnlockInEachMode(t *testing.T) {
 
 // unlockInTime calls unlock with the arguments that set returns. It does both again if nodes did not answer in time.
 func unlockInTime(t *testing.T, servers []*realredis.Server, set func() []string) (status int, stdout, stderr string) {
-	t.Helper()
 	for range 5 {
-		status, stdout, stderr = call(append([]string{"unlock", "--force", "--yes"}, set()...)...)
+		status, stdout, stderr = call(append(byForce, set()...)...)
 		if !slow.MatchString(stdout + stderr) {
 			break
 		}
@@ -133,7 +133,7 @@ func unlockInTime(t *testing.T, servers []*realredis.Server, set func() []string
 func TestStatusOfSeveralNames(t *testing.T) {
 	servers, rs := onServers(t)
 	list := listOf(servers)
-	require.NoError(t, rs.NewMutex("held").LockContext(t.Context()))
+	require.NoError(t, rs.NewMutex("held").Lock())
 	status, out, _ := callInTime("status", "--nodes", list, "held", "free")
 	assert.Equal(t, 1, status)
 	assert.Regexp(t, "(?s)^held: held\n.*\nfree: free\n$", out)
@@ -148,21 +148,21 @@ func TestStatusOfSeveralNames(t *testing.T) {
 	assert.Equal(t, exitNoQuorum, status)
 	assert.Contains(t, out, "held: unknown\n")
 	assert.Equal(t, 6, strings.Count(out, "  silent: node #"), out)
-	assert.Equal(t, 2, strings.Count(out, "  differs: node #"), "the others have the holder")
-	assert.Empty(t, stderr, "the report says it")
+	assert.Equal(t, 2, strings.Count(out, "  differs: node #")) // the others have the holder
+	assert.Empty(t, stderr)                                     // the report says it
 
-	status, out, _ = call("unlock", "--force", "--yes", "--nodes", list, "held")
+	status, out, _ = call(append(byForce, "--nodes", list, "held")...)
 	assert.Equal(t, exitNoQuorum, status, out)
 }
 
 // Of several holders unlock releases the one that was named.
 func TestUnlockOfOneReader(t *testing.T) {
 	servers, rs := onServers(t)
-	flags := []string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "books"}
+	flags := append(byForce, "--nodes", listOf(servers), "books")
 	one := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("one"), redsync.WithHandOver(false))
 	two := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("two"), redsync.WithHandOver(false))
-	require.NoError(t, one.LockContext(t.Context()))
-	require.NoError(t, two.LockContext(t.Context()))
+	require.NoError(t, one.Lock())
+	require.NoError(t, two.Lock())
 
 	status, out, stderr := callInTime(flags...)
 	assert.Equal(t, exitUsage, status)
@@ -177,9 +177,9 @@ func TestUnlockOfOneReader(t *testing.T) {
 	status, out, stderr = call(append(flags, "--holder", id[1])...)
 	assert.Zero(t, status, out+stderr)
 	assert.Contains(t, out, "released: the holder learns of it within ")
-	ok, err := one.ValidContext(t.Context())
+	ok, err := one.Valid()
 	assert.True(t, ok, err)
-	ok, _ = two.ValidContext(t.Context())
+	ok, _ = two.Valid()
 	assert.False(t, ok)
 }
 
@@ -188,8 +188,7 @@ func TestUnlockOfLeftovers(t *testing.T) {
 	servers, _ := onServers(t)
 	list := listOf(servers)
 	status, out, stderr := unlockInTime(t, servers, func() []string {
-		_, err := servers[3].Do("SET", "left", "somebody else's value", "PX", 600_000)
-		require.NoError(t, err)
+		realredis.Must(t, servers[3], "SET", "left", "somebody else's value", "PX", 600_000)
 		status, out, _ := callInTime("status", "--nodes", list, "left")
 		assert.Equal(t, 1, status)
 		id := regexp.MustCompile(`differs: node #3 \(.*\) has (\w+): no owner in its value, kept for another `).FindStringSubmatch(out)
@@ -200,9 +199,7 @@ func TestUnlockOfLeftovers(t *testing.T) {
 	assert.Equal(t, 4, strings.Count(out, ": did not have it\n"), out)
 	assert.Contains(t, out, "\nremoved: what was left on 1 node\n")
 	assert.Zero(t, status, stderr)
-	left, err := servers[3].Do("EXISTS", "left")
-	require.NoError(t, err)
-	assert.EqualValues(t, 0, left)
+	assert.EqualValues(t, 0, realredis.Must(t, servers[3], "EXISTS", "left"))
 }
 
 // --json has the types that the usage text documents, and no more.
@@ -236,7 +233,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 func TestStatusJSON(t *testing.T) {
 	servers, rs := onServers(t)
 	m := rs.NewMutex("x", redsync.WithOwner("w"), redsync.WithFencing())
-	require.NoError(t, m.LockContext(t.Context()))
+	require.NoError(t, m.Lock())
 	servers[4].Kill()
 	status, out, _ := callInTime("status", "--json", "--nodes", listOf(servers), "x", "y")
 	assert.Equal(t, 1, status)
@@ -252,8 +249,7 @@ func TestStatusJSON(t *testing.T) {
 	require.Len(t, x.Holders, 1)
 	assert.Equal(t, "w", x.Holders[0].Owner)
 	assert.Len(t, x.Holders[0].Process, 16)
-	since, err := time.Parse(time.RFC3339Nano, x.Holders[0].Since)
-	require.NoError(t, err)
+	since := must(time.Parse(time.RFC3339Nano, x.Holders[0].Since))
 	assert.WithinDuration(t, time.Now(), since, time.Minute)
 	assert.Equal(t, fmt.Sprint(m.Fence()), x.Fence)
 	require.Len(t, x.Nodes, 5)
@@ -273,13 +269,11 @@ func TestStatusWatch(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Args = append([]string{"redsync", "status", "--watch", "--nodes", listOf(servers), "x"}, test.flags...)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		out := must(cmd.StdoutPipe())
 		require.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		last := []string{"unknown"}
 		next := func(parts []string) {
-			t.Helper()
 			require.True(t, lines.Scan())
 			for strings.Contains(lines.Text(), "unknown") { // nodes did not answer in time
 				require.True(t, lines.Scan())
@@ -294,9 +288,9 @@ func TestStatusWatch(t *testing.T) {
 		}
 		next(test.free)
 		m := rs.NewMutex("x", redsync.WithOwner("w-1"))
-		require.NoError(t, m.LockContext(t.Context()))
+		require.NoError(t, m.Lock())
 		next(test.held)
-		_, err = m.UnlockContext(t.Context())
+		_, err := m.Unlock()
 		require.NoError(t, err)
 		next(test.free)
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
@@ -322,16 +316,16 @@ func TestNotice(t *testing.T) {
 func TestUnlockShowsFirst(t *testing.T) {
 	servers, rs := onServers(t)
 	m := rs.NewMutex("x")
-	require.NoError(t, m.LockContext(t.Context()))
+	require.NoError(t, m.Lock())
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer full.Close()
 	var stderr bytes.Buffer
-	status := dispatch([]string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "x"}, full, &stderr)
+	status := dispatch(append(byForce, "--nodes", listOf(servers), "x"), full, &stderr)
 	assert.Equal(t, exitInternal, status)
 	assert.Contains(t, stderr.String(), "redsync: nothing was released, because the holder cannot be shown: ")
-	ok, err := m.ValidContext(t.Context())
+	ok, err := m.Valid()
 	assert.True(t, ok, err)
 }

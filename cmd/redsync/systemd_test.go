@@ -21,7 +21,6 @@ type unit map[string][]string
 
 // readUnit reads a unit file. The examples have no quotes, specifiers or variables, so readUnit knows none.
 func readUnit(t *testing.T, text string) unit {
-	t.Helper()
 	u, section := unit{}, ""
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		switch key, value, found := strings.Cut(line, "="); {
@@ -30,7 +29,7 @@ func readUnit(t *testing.T, text string) unit {
 			section = strings.Trim(line, "[]")
 		default:
 			require.True(t, found, line)
-			require.NotContains(t, u, section+" "+key, "given twice")
+			require.NotContains(t, u, section+" "+key)
 			require.False(t, strings.ContainsAny(value, `"'\$%;`), line)
 			u[section+" "+key] = strings.Fields(value)
 		}
@@ -40,7 +39,6 @@ func readUnit(t *testing.T, text string) unit {
 
 // value returns what a key is set to.
 func (u unit) value(t *testing.T, section, key string) string {
-	t.Helper()
 	require.Contains(t, u, section+" "+key)
 	return strings.Join(u[section+" "+key], " ")
 }
@@ -56,14 +54,12 @@ func (u unit) verdict(status int) (success, restarts bool) {
 // for longer than --kill-after, so that redsync can release. A restart follows an outage, and no mistake in the unit.
 func TestUnitOfALeader(t *testing.T) {
 	t.Parallel()
-	u := readUnit(t, textOf(t, "examples/scheduler.service"))
+	u := readUnit(t, textOf("examples/scheduler.service"))
 	command := u["Service ExecStart"]
 	require.Equal(t, []string{"/usr/local/bin/redsync", "lead"}, command[:2])
-	j, err := parseJob(command[1], command[2:])
-	require.NoError(t, err)
+	j := must(parseJob(command[1], command[2:]))
 	assert.Equal(t, "mixed", u.value(t, "Service", "KillMode"))
-	seconds, err := strconv.Atoi(u.value(t, "Service", "TimeoutStopSec"))
-	require.NoError(t, err)
+	seconds := must(strconv.Atoi(u.value(t, "Service", "TimeoutStopSec")))
 	assert.Greater(t, time.Duration(seconds)*time.Second, j.killAfter+2*closeTimeout)
 	for status, want := range map[int][2]bool{
 		0: {true, false}, exitSignalBase + int(syscall.SIGTERM): {true, false},
@@ -71,20 +67,19 @@ func TestUnitOfALeader(t *testing.T) {
 		1: {false, true}, exitNoQuorum: {false, true},
 	} {
 		success, restarts := u.verdict(status)
-		assert.Equal(t, want, [2]bool{success, restarts}, "%d", status)
+		assert.Equal(t, want, [2]bool{success, restarts}, status)
 	}
 }
 
 // The --min-hold of the service follows the rule of docs/cron.md, also if systemd is as late as it may be.
 func TestMinHoldOfTheTimerFitsThePeriod(t *testing.T) {
 	t.Parallel()
-	timer, service := readUnit(t, textOf(t, "examples/report.timer")), readUnit(t, textOf(t, "examples/report.service"))
+	timer, service := readUnit(t, textOf("examples/report.timer")), readUnit(t, textOf("examples/report.service"))
 	require.Equal(t, "*:0/5", timer.value(t, "Timer", "OnCalendar"))
-	delay, err := time.ParseDuration(timer.value(t, "Timer", "AccuracySec"))
-	require.NoError(t, err)
+	delay := must(time.ParseDuration(timer.value(t, "Timer", "AccuracySec")))
 	minHold, ttl := minHoldOf(t, service.value(t, "Service", "ExecStart"))
 	assert.Greater(t, spreadOf(minHold, ttl, 5*time.Minute)-delay, 30*time.Second)
 	require.Equal(t, "oneshot", service.value(t, "Service", "Type"))
 	success, _ := service.verdict(exitTaken)
-	assert.True(t, success, "another machine has the lock")
+	assert.True(t, success) // another machine has the lock
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // cellsOf returns the cells of a table: a line is a row, and | stands between cells.
@@ -23,13 +21,10 @@ func cellsOf(text string) (rows [][]string) {
 }
 
 // wordsOf returns the words of a command line. A word in quotes is one of Go.
-func wordsOf(t *testing.T, line string) (words []string) {
-	t.Helper()
+func wordsOf(line string) (words []string) {
 	for word := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(word, `"`) {
-			text, err := strconv.Unquote(word)
-			require.NoError(t, err, word)
-			word = text
+			word = must(strconv.Unquote(word))
 		}
 		words = append(words, word)
 	}
@@ -37,20 +32,18 @@ func wordsOf(t *testing.T, line string) (words []string) {
 }
 
 // spanOf returns the duration in a cell, of an empty one 0.
-func spanOf(t *testing.T, cell string) time.Duration {
-	t.Helper()
-	if cell == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(cell)
-	require.NoError(t, err)
-	return d
+func spanOf(cell string) time.Duration {
+	return must(time.ParseDuration(cmp.Or(cell, "0")))
 }
 
 // textOf returns a file.
-func textOf(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(text)
+func textOf(path string) string {
+	return string(must(os.ReadFile(path)))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -22,7 +22,7 @@ import (
 
 // A console is an interactive shell on a terminal.
 type console struct {
-	t       *testing.T
+	*testing.T
 	file    *os.File
 	shell   *exec.Cmd
 	servers []*realredis.Server
@@ -36,11 +36,10 @@ const prompt = "ready> "
 
 // newConsole starts bash.
 func newConsole(t *testing.T) *console {
-	t.Helper()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
-	c := &console{t: t, servers: realredis.Start(t, 5)}
+	c := &console{T: t, servers: realredis.Start(t, 5)}
 	c.shell = program(c.servers, "bash", "--norc", "--noprofile", "--noediting", "-i")
 	c.shell.Env = append(c.shell.Env, "PS1="+prompt, "TERM=dumb", "HISTFILE=")
 	c.shell.SysProcAttr = nil // pty makes a session with a terminal
@@ -55,9 +54,9 @@ func newConsole(t *testing.T) *console {
 	c.file = os.NewFile(uintptr(fd), file.Name())
 	go c.read()
 	t.Cleanup(func() {
-		_ = c.file.Close()
-		_ = c.shell.Process.Kill()
-		_ = c.shell.Wait()
+		c.file.Close()
+		c.shell.Process.Kill()
+		c.shell.Wait()
 		if t.Failed() {
 			t.Logf("terminal:\n%s", c.text())
 		}
@@ -87,8 +86,7 @@ func (c *console) text() string {
 
 // expect waits until the terminal shows a text that the test has not seen yet.
 func (c *console) expect(text string) {
-	c.t.Helper()
-	await(c.t, fmt.Sprintf("%q on the terminal", text), func() bool {
+	await(c, fmt.Sprintf("%q on the terminal", text), func() bool {
 		_, after, ok := strings.Cut(c.text()[c.seen:], text)
 		if ok {
 			c.seen = len(c.text()) - len(after)
@@ -99,15 +97,13 @@ func (c *console) expect(text string) {
 
 // key types a key.
 func (c *console) key(key string) {
-	c.t.Helper()
 	if _, err := c.file.WriteString(key); err != nil {
-		c.t.Fatal(err)
+		c.Fatal(err)
 	}
 }
 
 // stop types ^Z, and waits until the shell shows its prompt.
 func (c *console) stop() {
-	c.t.Helper()
 	c.key(ctrlZ)
 	c.expect("Stopped")
 	c.expect(prompt)
@@ -115,13 +111,11 @@ func (c *console) stop() {
 
 // enter types a line.
 func (c *console) enter(format string, args ...any) {
-	c.t.Helper()
 	c.key(fmt.Sprintf(format, args...) + "\n")
 }
 
 // wantStatus fails the test unless the program has this exit status, and the shell shows its prompt.
 func (c *console) wantStatus(want int) {
-	c.t.Helper()
 	c.expect(prompt)
 	c.enter("echo status=$?.")
 	c.expect(fmt.Sprintf("status=%d.", want))
@@ -138,7 +132,6 @@ const (
 
 // inBothModes does a test for the two ways in which COMMAND can run.
 func inBothModes(t *testing.T, do func(t *testing.T, flag string)) {
-	t.Helper()
 	t.Parallel()
 	for _, flag := range []string{"", "--foreground"} {
 		t.Run("mode"+flag, func(t *testing.T) {
@@ -160,10 +153,8 @@ func TestTerminalKeys(t *testing.T) {
 		n.await(t, syscall.SIGQUIT.String())
 		send(t, stateOf(stateOf(pid).parent).parent, syscall.SIGUSR1)
 		n.await(t, syscall.SIGUSR1.String()) // takes the same way as a second signal of the keys would
-		if n.count(syscall.SIGINT.String()) != 1 || n.count(syscall.SIGQUIT.String()) != 1 {
-			t.Errorf("COMMAND got %q", n.lines())
-		}
-		assert.True(t, isHeld(t, c.servers, "job"), "the lock is not held")
+		assert.Equal(t, [2]int{1, 1}, [2]int{n.count(syscall.SIGINT.String()), n.count(syscall.SIGQUIT.String())})
+		assert.True(t, isHeld(t, c.servers, "job"))
 		n.end(t)
 		c.wantStatus(7)
 		wantFree(t, c.servers, "job")
@@ -182,15 +173,14 @@ func TestTerminalStop(t *testing.T) {
 		c.enter("redsync run %s %s job -- probe %s ticks", flag, short, n)
 		pid := n.pid(t)
 		goesOn := func() {
-			t.Helper()
 			before := n.count("tick")
 			await(t, "more ticks", func() bool { return n.count("tick") > before+30 })
 		}
 		for _, way := range []string{"fg", "bg; fg"} {
 			c.stop()
-			require.True(t, isStopped(pid), "COMMAND is not stopped")
+			require.True(t, isStopped(pid))
 			time.Sleep(shortTTL + shortTTL/4)
-			require.True(t, isHeld(t, c.servers, "job"), "the lock is not held while COMMAND is stopped")
+			require.True(t, isHeld(t, c.servers, "job"))
 			c.enter("%s", way)
 			goesOn()
 		}
@@ -219,9 +209,7 @@ func TestTerminalStopLost(t *testing.T) {
 		awaitDead(t, pid)
 		c.enter("wait -f %%1; echo status=$?.") // not fg: the job may have ended
 		c.expect(fmt.Sprintf("status=%d.", exitLost))
-		if after := len(n.lines()); after != before {
-			t.Errorf("COMMAND went on: %q", n.lines()[before:])
-		}
+		assert.Len(t, n.lines(), before)
 	})
 }
 
@@ -241,7 +229,7 @@ func TestTerminalHangUp(t *testing.T) {
 			if stopped {
 				c.stop()
 			}
-			_ = c.file.Close()
+			c.file.Close()
 			awaitDead(t, pid, holder, front)
 			wantFree(t, c.servers, "job")
 		}
@@ -262,7 +250,6 @@ func TestTerminalUse(t *testing.T) {
 			console.enter("%s", c.set)
 			console.expect(prompt)
 			used := func() {
-				t.Helper()
 				if c.types != "" {
 					console.enter("%s", c.types)
 				}
@@ -280,9 +267,7 @@ func TestTerminalUse(t *testing.T) {
 				console.expect("redsync run")
 				used()
 			}
-			if strings.Contains(console.text(), "see --foreground") {
-				t.Error("redsync advises what was done")
-			}
+			assert.NotContains(t, console.text(), "see --foreground") // it was done
 			console.enter("redsync run job -- %s", c.command)
 			console.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
 			console.expect("Stopped")

@@ -4,14 +4,11 @@ import (
 	"net"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // startTLS is the command tls of scripts. The node demands a certificate of its clients.
-func startTLS(t *testing.T, ts *testscript.TestScript) {
-	t.Helper()
+func startTLS(t *testing.T, ts *scripted) {
 	c := realredis.NewCertificates(t, ts.MkAbs("."))
 	addr, err := realredis.FreeAddr()
 	ts.Check(err)

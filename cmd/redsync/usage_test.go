@@ -53,7 +53,6 @@ var (
 
 // shownFlags returns the flags in a text of --help.
 func shownFlags(t *testing.T, text string) map[string]shownFlag {
-	t.Helper()
 	flags := map[string]shownFlag{}
 	var names []string
 	for line := range strings.SplitSeq(text, "\n") {
@@ -87,7 +86,7 @@ func TestUsageNamesTheFlags(t *testing.T) {
 			s, ok := shown[f.Name]
 			require.True(t, ok, "%s --help does not name --%s", command, f.Name)
 			require.Equal(t, f.Shorthand, s.short, f.Name)
-			require.Equal(t, f.NoOptDefVal == "", s.value != "", "value of --%s", f.Name)
+			require.Equal(t, f.NoOptDefVal == "", s.value != "", f.Name)
 			require.Equal(t, f.Value.Type() == "DUR", s.value == "DUR", f.Name)
 			require.NotEmpty(t, s.says, f.Name)
 		})
@@ -124,13 +123,12 @@ func TestUsageDefaultsAndRanges(t *testing.T) {
 					require.NoError(t, parse("--"+name, v))
 				}
 				for _, v := range outside {
-					require.ErrorContains(t, parse("--"+name, v), "--"+name+" ", "%s %s", name, v)
+					require.ErrorContains(t, parse("--"+name, v), "--"+name+" ", v)
 				}
 				checked["range"]++
 			}
 			if m := shownLeast.FindStringSubmatch(shown.says); m != nil {
-				least, err := time.ParseDuration(strings.TrimSuffix(m[1], "ms") + "ms")
-				require.NoError(t, err)
+				least := must(time.ParseDuration(strings.TrimSuffix(m[1], "ms") + "ms"))
 				require.NoError(t, parse("--"+name, least.String()))
 				require.ErrorContains(t, parse("--"+name, (least-1).String()), "--"+name+" ", name)
 				checked["least"]++
@@ -141,16 +139,13 @@ func TestUsageDefaultsAndRanges(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string]int{"default": 5, "range": 6, "least": 3, "kill-after": 2}, checked, "the texts say this many")
+	require.Equal(t, map[string]int{"default": 5, "range": 6, "least": 3, "kill-after": 2}, checked) // the texts say this many
 }
 
 // limits returns values at the limits of a range, and values beyond them. Of a text it is the length in bytes.
 func limits(t *testing.T, value, low, high string) (inside, outside []string) {
-	t.Helper()
-	from, err := strconv.Atoi(low)
-	require.NoError(t, err)
-	to, err := strconv.Atoi(high)
-	require.NoError(t, err)
+	from := must(strconv.Atoi(low))
+	to := must(strconv.Atoi(high))
 	if value == "TEXT" {
 		return []string{strings.Repeat("x", from), strings.Repeat("x", to)}, []string{strings.Repeat("x", from-1), strings.Repeat("x", to+1)}
 	}
@@ -159,7 +154,7 @@ func limits(t *testing.T, value, low, high string) (inside, outside []string) {
 
 // The help of run and lead lists the same exit statuses as the page, and the variables that COMMAND gets.
 func TestUsageExitStatusesAndEnvironment(t *testing.T) {
-	_, table, _ := strings.Cut(textOf(t, "../../docs/command.md"), "\n## Exit status\n")
+	_, table, _ := strings.Cut(textOf("../../docs/command.md"), "\n## Exit status\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	for command, want := range map[string][]int{
 		"run":  {exitUsage, exitNoQuorum, exitInternal, exitTaken, exitLost, exitNotRun, exitNotFound},

@@ -59,10 +59,10 @@ func TestVigilLooks(t *testing.T) {
 		over after an absence                                 | -1h   | 2h       | 0s    | ask
 		nearly over after an absence                          | 50ms  | 1h       | 0s    | kill
 		not over after an absence                             | 150ms | 1h       | 0s    | go on`) {
-		left, late := spanOf(t, c[1]), spanOf(t, strings.Replace(c[2], "absence", absence.String(), 1))
+		left, late := spanOf(c[1]), spanOf(strings.Replace(c[2], "absence", absence.String(), 1))
 		want := map[string]decision{"go on": goOn, "kill": kill, "ask": ask}[c[4]]
 		now := time.Now()
-		v := vigil{killAfter: time.Second, valid: deadlineIn(now, left), next: deadlineIn(now, -late), late: spanOf(t, c[3])}
+		v := vigil{killAfter: time.Second, valid: deadlineIn(now, left), next: deadlineIn(now, -late), late: spanOf(c[3])}
 		require.Equal(t, want, v.look(now), c[0])
 		require.LessOrEqual(t, v.next.left(now), max(left-100*ms, ms), c[0])
 		if want != ask {
@@ -70,11 +70,11 @@ func TestVigilLooks(t *testing.T) {
 		}
 		now = now.Add(grace - ms)
 		v.next = deadlineIn(now, 0)
-		require.Equal(t, goOn, v.look(now), "the holder may answer")
+		require.Equal(t, goOn, v.look(now)) // the holder may answer
 		answered := v
 		answered.told(now, deadlineIn(now, time.Second))
-		require.Equal(t, goOn, answered.look(now.Add(2*ms)), "it has answered")
-		require.Equal(t, kill, answered.look(now.Add(950*ms)), "that is over, too")
-		require.Equal(t, kill, v.look(now.Add(ms)), "it has not")
+		require.Equal(t, goOn, answered.look(now.Add(2*ms)))   // it has answered
+		require.Equal(t, kill, answered.look(now.Add(950*ms))) // that is over, too
+		require.Equal(t, kill, v.look(now.Add(ms)))            // it has not
 	}
 }

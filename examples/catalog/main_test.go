@@ -20,7 +20,6 @@ func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 // play runs the program for two seconds of virtual time, and returns the counts that it prints.
 func play(t *testing.T, unlocked bool) (reads, most, reloads, early, halves int, err error) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		var out bytes.Buffer
@@ -39,8 +38,8 @@ func TestReadersSeeWholeReloads(t *testing.T) {
 	assert.Zero(t, halves)
 	assert.Equal(t, readers, most)
 	assert.Greater(t, reads, 50)
-	assert.Greater(t, reloads, 5, "readers must not starve the writer")
-	assert.Positive(t, early, "readers must enter once the writer has downgraded")
+	assert.Greater(t, reloads, 5) // readers must not starve the writer
+	assert.Positive(t, early)     // readers must enter once the writer has downgraded
 }
 
 // The control: without the lock readers see half of a reload.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -29,6 +30,10 @@ const (
 // A database is one that fencing.SQL supports, with the table of the tokens and a table for the tests: id is the name
 // of a resource, state its data.
 type database struct {
+	*testing.T
+	to  require.TestingT // what is told of failures: T, or a test of rapid inside it
+	ctx context.Context  //nolint:containedctx // of the test
+	id  string           // of a resource with the state "new"
 	*fencing.SQL
 	db   *sql.DB
 	kind string
@@ -37,74 +42,70 @@ type database struct {
 }
 
 // onDatabases runs f on an SQLite file and on the servers.
-func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
-	t.Helper()
+func onDatabases(t *testing.T, f func(d *database)) {
 	t.Run(kindSQLite, func(t *testing.T) {
-		d := emptySQLite(t)
-		d.create(t)
-		f(t, d)
+		f(empty(t, kindSQLite, session{}).create())
 	})
 	onServers(t, f)
 }
 
 // onServers runs f on PostgreSQL and MariaDB, each as the driver connects by default and without prepared statements.
-func onServers(t *testing.T, f func(t *testing.T, d *database)) {
-	t.Helper()
+func onServers(t *testing.T, f func(d *database)) {
 	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
 		for name, s := range map[string]session{kind: {}, kind + ", plain": {plain: true}} {
 			t.Run(name, func(t *testing.T) {
-				d := emptyServer(t, kind, s)
-				d.create(t)
-				f(t, d)
+				f(empty(t, kind, s).create())
 			})
 		}
 	}
 }
 
-// emptySQLite returns an SQLite file without a table.
-func emptySQLite(t *testing.T) *database {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "test.db")
-	again := func(t *testing.T, _ session) *sql.DB {
-		t.Helper()
-		db, err := openSQLite(file)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		return db
+// empty returns a database of its own for the test, without tables.
+func empty(t *testing.T, kind string, s session) *database {
+	d := &database{T: t, to: t, ctx: rigtest.Bounded(t), kind: kind}
+	if kind == kindSQLite {
+		file := filepath.Join(t.TempDir(), "test.db")
+		d.again = func(t *testing.T, _ session) *sql.DB {
+			db, err := openSQLite(file)
+			require.NoError(t, err)
+			t.Cleanup(func() { db.Close() })
+			return db
+		}
+	} else {
+		d.again = newPlace(t, kind).open
 	}
-	db := again(t, session{})
-	return &database{guardOf(kindSQLite, db), db, kindSQLite, again}
+	return d.as(s)
 }
 
-// emptyServer returns a place without a table.
-func emptyServer(t *testing.T, kind string, s session) *database {
-	t.Helper()
-	p := newPlace(t, kind)
-	db := p.open(t, s)
-	return &database{guardOf(kind, db), db, kind, p.open}
+// as returns the same database in another session.
+func (d *database) as(s session) *database {
+	db := d.again(d.T, s)
+	guard := map[string]func(*sql.DB) *fencing.SQL{
+		kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
+	}[d.kind](db)
+	return &database{d.T, d.to, d.ctx, d.id, guard, db, d.kind, d.again}
 }
 
-func guardOf(kind string, db *sql.DB) *fencing.SQL {
-	switch kind {
-	case kindPostgreSQL:
-		return fencing.NewPostgreSQL(db)
-	case kindMySQL:
-		return fencing.NewMySQL(db)
-	}
-	return fencing.NewSQLite(db)
+// on returns the database for a part of the test.
+func (d *database) on(t require.TestingT) *database {
+	part := *d
+	part.to, part.ctx = t, d.Context()
+	part.id = part.newResource()
+	return &part
 }
 
 // create creates the tables.
-func (d *database) create(t *testing.T) {
-	t.Helper()
+func (d *database) create() *database {
 	for range 2 { // Create must accept a table that exists
-		require.NoError(t, d.Create(t.Context()))
+		require.NoError(d, d.Create(d.Context()))
 	}
 	id := "TEXT"
 	if d.kind == kindMySQL {
 		id = "VARBINARY(255)"
 	}
-	d.exec(t, `CREATE TABLE fencing_test (id `+id+` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	d.exec(`CREATE TABLE fencing_test (id ` + id + ` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	d.id = d.newResource()
+	return d
 }
 
 // query returns the text of a query with ? for its arguments, as the database has it.
@@ -116,11 +117,11 @@ func (d *database) query(text string) string {
 }
 
 // exec executes a statement, which must succeed, and returns how many rows it affects.
-func (d *database) exec(t require.TestingT, query string, args ...any) int64 {
+func (d *database) exec(query string, args ...any) int64 {
 	result, err := d.db.ExecContext(context.Background(), d.query(query), args...)
-	require.NoError(t, err, query)
+	require.NoError(d.to, err, query)
 	rows, err := result.RowsAffected()
-	require.NoError(t, err)
+	require.NoError(d.to, err)
 	return rows
 }
 
@@ -136,25 +137,39 @@ func numbered(query string) string {
 	return b.String()
 }
 
+// do and read are Do and Read of the resource.
+func (d *database) do(token uint64, write func(*sql.Tx) error) error {
+	return d.Do(d.ctx, d.id, token, write)
+}
+
+func (d *database) read(token uint64, read func(*sql.Tx) error) error {
+	return d.Read(d.ctx, d.id, token, read)
+}
+
 // newResource inserts a resource with the state "new", and returns its name.
-func (d *database) newResource(t require.TestingT) string {
+func (d *database) newResource() string {
 	id := rand.Text()
-	d.exec(t, `INSERT INTO fencing_test (id, state) VALUES (?, 'new')`, id)
+	d.exec(`INSERT INTO fencing_test (id, state) VALUES (?, 'new')`, id)
 	return id
 }
 
 // save returns a function for Do that sets the state of id.
-func (d *database) save(ctx context.Context, id, state string) func(*sql.Tx) error {
+func (d *database) save(state string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, d.query(`UPDATE fencing_test SET state = ? WHERE id = ?`), state, id)
+		_, err := tx.ExecContext(d.ctx, d.query(`UPDATE fencing_test SET state = ? WHERE id = ?`), state, d.id)
 		return err
 	}
 }
 
+// write saves a state with a token.
+func (d *database) write(token uint64, state string) error {
+	return d.do(token, d.save(state))
+}
+
 const selectState = `SELECT state FROM fencing_test WHERE id = ?`
 
-func (d *database) state(t require.TestingT, id string) (state string) {
-	require.NoError(t, d.db.QueryRowContext(context.Background(), d.query(selectState), id).Scan(&state))
+func (d *database) state() (state string) {
+	require.NoError(d.to, d.db.QueryRowContext(context.Background(), d.query(selectState), d.id).Scan(&state))
 	return state
 }
 
@@ -180,29 +195,28 @@ func nothing(*sql.Tx) error { return nil }
 var errWrite = errors.New("the write failed")
 
 func TestSQLFailedWriteChangesNothing(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		fail := func(tx *sql.Tx) error { return errors.Join(d.save(ctx, id, "failed")(tx), errWrite) }
-		err := d.Do(ctx, id, 2, fail)
-		require.ErrorIs(t, err, errWrite)
-		assert.Equal(t, "new", d.state(t, id))
-		require.Panics(t, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "no write with a newer token has succeeded")
-		assert.Equal(t, "saved", d.state(t, id))
+	onDatabases(t, func(d *database) {
+		fail := func(tx *sql.Tx) error { return errors.Join(d.save("failed")(tx), errWrite) }
+		err := d.do(2, fail)
+		require.ErrorIs(d, err, errWrite)
+		assert.Equal(d, "new", d.state())
+		require.Panics(d, func() { d.do(2, func(*sql.Tx) error { panic("write") }) })
+		require.NoError(d, d.write(1, "saved")) // no write with a newer token has succeeded
+		assert.Equal(d, "saved", d.state())
 	})
 }
 
 func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithCancel(t.Context())
-		id := d.newResource(t)
-		err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
+	onDatabases(t, func(d *database) {
+		var cancel func()
+		d.ctx, cancel = context.WithCancel(d.ctx)
+		err := d.do(2, func(tx *sql.Tx) error {
 			defer cancel()
-			return d.save(ctx, id, "failed")(tx)
+			return d.save("failed")(tx)
 		})
-		require.ErrorContains(t, err, "fencing: commit: ")
-		assert.Equal(t, "new", d.state(t, id))
-		require.ErrorIs(t, d.Do(ctx, id, 2, d.save(ctx, id, "failed")), context.Canceled)
+		require.ErrorContains(d, err, "fencing: commit: ")
+		assert.Equal(d, "new", d.state())
+		require.ErrorIs(d, d.write(2, "failed"), context.Canceled)
 	})
 }
 
@@ -213,24 +227,23 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		`'`, `''`, `"`, "`", `\`, `\\`, `\'`, "%", "_", "?", "$1", "--", ";", "1", "01", "1.0", "1e0", "NULL",
 		strings.Repeat("ü", 127) + "x", strings.Repeat("ü", 127) + "X", strings.Repeat("x", 254) + " ", strings.Repeat("x", 255),
 	}
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := t.Context()
+	onDatabases(t, func(d *database) {
 		names := names
 		if d.kind != kindPostgreSQL { // there a text has neither
 			names = append(slices.Clip(names), "x\x00", "\x00", "\xff", "\xfe", "\xc3", "\xc3(")
 		}
 		for i, name := range names {
 			token := uint64(1000 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
-			require.NoError(t, d.Do(ctx, name, token, nothing), "%q", name)
+			require.NoError(d, d.Do(d.ctx, name, token, nothing), name)
 		}
 		for i, name := range names {
 			token := uint64(1000 - i)
-			requireStale(t, d.Do(ctx, name, token-1, nothing), token-1, token)
-			require.NoError(t, d.Read(ctx, name, token, nothing), "%q", name)
+			requireStale(d, d.Do(d.ctx, name, token-1, nothing), token-1, token)
+			require.NoError(d, d.Read(d.ctx, name, token, nothing), name)
 		}
 		if d.kind == kindPostgreSQL {
 			for _, name := range []string{"x\x00", "\xff"} {
-				require.ErrorContains(t, d.Do(ctx, name, 1, nothing), "fencing: raise the token of ")
+				require.ErrorContains(d, d.Do(d.ctx, name, 1, nothing), "fencing: raise the token of ")
 			}
 		}
 	})
@@ -238,17 +251,15 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 
 // Processes whose connections have different character sets mean the same name.
 func TestSQLMySQLCharacterSets(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.create(t)
-	ctx := t.Context()
-	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
+	d := empty(t, kindMySQL, session{}).create()
+	require.NoError(t, d.Do(d.ctx, "ü", 5, nothing))
 	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
 		for _, plain := range []bool{false, true} {
-			guard := guardOf(kindMySQL, d.again(t, session{charset: charset, plain: plain}))
-			requireStale(t, guard.Do(ctx, "ü", 4, nothing), 4, 5)
-			require.NoError(t, guard.Do(ctx, "ü", 5, nothing))
-			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
-			requireStale(t, guard.Read(ctx, "ü", 4, nothing), 4, 5)
+			guard := d.as(session{charset: charset, plain: plain})
+			requireStale(t, guard.Do(d.ctx, "ü", 4, nothing), 4, 5)
+			require.NoError(t, guard.Do(d.ctx, "ü", 5, nothing))
+			require.NoError(t, guard.Read(d.ctx, "ü", 5, nothing))
+			requireStale(t, guard.Read(d.ctx, "ü", 4, nothing), 4, 5)
 		}
 	}
 }
@@ -257,18 +268,17 @@ func TestSQLMySQLCharacterSets(t *testing.T) {
 // against the advice, and a newer holder writes in between. The database or the guard must
 // refuse the transaction even so.
 func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
-		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.snapshot()})
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback() }()
+	onDatabases(t, func(d *database) {
+		require.NoError(d, d.write(1, "old"))
+		tx, err := d.db.BeginTx(d.ctx, &sql.TxOptions{Isolation: d.snapshot()})
+		require.NoError(d, err)
+		defer tx.Rollback()
 		var state string
-		require.NoError(t, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
-		require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
-		require.Error(t, d.Check(ctx, tx, id, 1))
-		require.NoError(t, tx.Rollback())
-		assert.Equal(t, "newer", d.state(t, id))
+		require.NoError(d, tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&state))
+		require.NoError(d, d.write(2, "newer"))
+		require.Error(d, d.Check(d.ctx, tx, d.id, 1))
+		require.NoError(d, tx.Rollback())
+		assert.Equal(d, "newer", d.state())
 	})
 }
 
@@ -281,40 +291,39 @@ func (d *database) snapshot() sql.IsolationLevel {
 }
 
 func TestSQLLikeTheModel(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) { d.checkModel(t, "do", "fails", "read", "read") })
+	onDatabases(t, func(d *database) { d.checkModel("do", "fails", "read", "read") })
 }
 
 // checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
-func (d *database) checkModel(t *testing.T, calls ...string) {
-	t.Helper()
-	ctx, before := t.Context(), earlierOf(d.kind)
-	rapid.Check(t, func(t *rapid.T) {
-		id := d.newResource(t)
+func (d *database) checkModel(calls ...string) {
+	before := earlierOf(d.kind)
+	rapid.Check(d.T, func(t *rapid.T) {
+		d = d.on(t)
 		var write, read uint64 // the highest token of a write, and of a read
 		state := "new"
 		for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
 			newest, next := max(write, read), fmt.Sprint("state ", i)
 			base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
 			token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
-			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(ctx, id, next)
+			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(next)
 			var err error
 			switch {
 			case call == "read" && token == 0:
-				err = d.Read(ctx, id, token, nil)
+				err = d.read(token, nil)
 			case call == "read" && token < write:
-				d.requireUnread(t, id, token, write)
+				d.requireUnread(token, write)
 				continue
 			case call == "read":
-				d.requireRead(t, id, token, state)
+				d.requireRead(token, state)
 				read = max(read, token)
 				continue
 			case call == "earlier":
 				token = max(token, 1)
-				err = before.do(ctx, d.db, id, token, save)
+				err = before.do(d.ctx, d.db, d.id, token, save)
 			case call == "fails":
-				err = d.Do(ctx, id, token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
+				err = d.do(token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
 			default:
-				err = d.Do(ctx, id, token, save)
+				err = d.do(token, save)
 			}
 			switch {
 			case call == "earlier" && token < newest:
@@ -329,7 +338,7 @@ func (d *database) checkModel(t *testing.T, calls ...string) {
 				require.NoError(t, err)
 				write, state = token, next
 			}
-			require.Equal(t, state, d.state(t, id))
+			require.Equal(t, state, d.state())
 		}
 	})
 }

@@ -74,7 +74,6 @@ func shownIn(file string) (statements []shownStatement, err error) {
 
 // shownOnce returns the one statement in a file of that name that has the text part.
 func shownOnce(t *testing.T, file, part string) string {
-	t.Helper()
 	statements, err := shownStatements()
 	require.NoError(t, err)
 	var found []string
@@ -89,7 +88,6 @@ func shownOnce(t *testing.T, file, part string) string {
 
 // columnType returns the type that the documentation gives to a column for tokens.
 func columnType(t *testing.T, kind string) string {
-	t.Helper()
 	source, err := os.ReadFile(root + "fencing/sql.go")
 	require.NoError(t, err)
 	comment := strings.ReplaceAll(string(source), "\n// ", " ")
@@ -102,15 +100,14 @@ func columnType(t *testing.T, kind string) string {
 }
 
 // createOrders creates the tables of the documentation: orders and items. The page fencing adds the column fence.
-func (d *database) createOrders(t *testing.T) {
-	t.Helper()
-	d.exec(t, `CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
-	d.exec(t, `CREATE TABLE items (order_id INTEGER NOT NULL, cents INTEGER NOT NULL)`)
-	add := shownOnce(t, "fencing.md", "ADD COLUMN fence")
-	require.Contains(t, add, " TEXT NOT NULL")
-	d.exec(t, strings.Replace(add, "TEXT", columnType(t, d.kind), 1))
-	d.exec(t, `INSERT INTO orders (id, state) VALUES (17, 'new')`)
-	d.exec(t, `INSERT INTO items (order_id, cents) VALUES (17, 100)`)
+func (d *database) createOrders() {
+	d.exec(`CREATE TABLE orders (id INTEGER PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
+	d.exec(`CREATE TABLE items (order_id INTEGER NOT NULL, cents INTEGER NOT NULL)`)
+	add := shownOnce(d.T, "fencing.md", "ADD COLUMN fence")
+	require.Contains(d, add, " TEXT NOT NULL")
+	d.exec(strings.Replace(add, "TEXT", columnType(d.T, d.kind), 1))
+	d.exec(`INSERT INTO orders (id, state) VALUES (17, 'new')`)
+	d.exec(`INSERT INTO items (order_id, cents) VALUES (17, 100)`)
 }
 
 // argument matches a placeholder, and the column that is assigned or compared.
@@ -131,76 +128,66 @@ func TestShownStatements(t *testing.T) {
 	statements, err := shownStatements()
 	require.NoError(t, err)
 	require.NotEmpty(t, statements)
-	onDatabases(t, func(t *testing.T, d *database) {
-		d.createOrders(t)
-		tx, err := d.db.Conn(t.Context()) // one connection, because pages show BEGIN and COMMIT
-		require.NoError(t, err)
-		defer func() { require.NoError(t, tx.Close()) }()
+	onDatabases(t, func(d *database) {
+		d.createOrders()
+		tx, err := d.db.Conn(d.Context()) // one connection, because pages show BEGIN and COMMIT
+		require.NoError(d, err)
+		defer func() { require.NoError(d, tx.Close()) }()
 		for _, s := range statements {
 			ofFencing := s.file == "fencing.md" || strings.HasSuffix(s.file, ".go")
 			if strings.Contains(s.text, "ADD COLUMN fence") || !ofFencing && d.kind != kindPostgreSQL {
 				continue // createOrders has executed the first
 			}
 			values := map[string]any{"id": 17, "state": "paid", "fence": fencing.Text(5)}
-			_, err := tx.ExecContext(t.Context(), d.query(s.text), arguments(t, s.text, values)...)
-			require.NoError(t, err, s)
+			_, err := tx.ExecContext(d.Context(), d.query(s.text), arguments(d, s.text, values)...)
+			require.NoError(d, err, s)
 		}
 	})
 }
 
 // The page says of the statement with the unique key that it affects no row the second time.
 func TestShownUniqueKey(t *testing.T) {
-	d := emptyServer(t, kindPostgreSQL, session{})
-	d.exec(t, shownOnce(t, "when-to-lock.md", "CREATE TABLE invoices"))
+	d := empty(t, kindPostgreSQL, session{})
+	d.exec(shownOnce(t, "when-to-lock.md", "CREATE TABLE invoices"))
 	insert := shownOnce(t, "when-to-lock.md", "INSERT INTO invoices")
-	assert.EqualValues(t, 1, d.exec(t, insert))
-	assert.EqualValues(t, 0, d.exec(t, insert))
+	assert.EqualValues(t, 1, d.exec(insert))
+	assert.EqualValues(t, 0, d.exec(insert))
 }
 
 // shownUpdate returns the statement that writes to a row with a column for the token.
 func shownUpdate(t *testing.T) string {
-	t.Helper()
 	update := shownOnce(t, "fencing.md", "fence <= ?")
 	require.Equal(t, update, shownOnce(t, "sql.go", "fence <= ?"))
 	return update
 }
 
-func TestColumnOfYourOwn(t *testing.T) {
-	update := shownUpdate(t)
-	onDatabases(t, func(t *testing.T, d *database) {
-		d.createOrders(t)
-		for _, p := range pairs {
-			d.exec(t, `UPDATE orders SET state = 'new', fence = ? WHERE id = 17`, fencing.Text(0))
-			save := func(state string, token uint64) int64 {
-				values := map[string]any{"state": state, "fence": fencing.Text(token), "id": 17}
-				return d.exec(t, update, arguments(t, update, values)...)
-			}
-			require.EqualValues(t, 1, save("older", p.older))
-			require.EqualValues(t, 1, save("newer", p.newer))
-			require.EqualValues(t, 1, save("newer again", p.newer))
-			require.EqualValues(t, 0, save("paused", p.older))
-			var state, fence string
-			require.NoError(t, d.db.QueryRowContext(t.Context(), `SELECT state, fence FROM orders WHERE id = 17`).
-				Scan(&state, &fence))
-			assert.Equal(t, "newer again", state)
-			assert.Equal(t, fencing.Text(p.newer), fence)
-		}
-	})
-}
-
 // The documentation says that in MySQL, without clientFoundRows=true, a statement that writes what is there already
 // affects no row.
-func TestColumnOfYourOwnWrittenTwice(t *testing.T) {
+func TestColumnOfYourOwn(t *testing.T) {
 	update := shownUpdate(t)
-	onDatabases(t, func(t *testing.T, d *database) {
-		d.createOrders(t)
-		args := arguments(t, update, map[string]any{"state": "paid", "fence": fencing.Text(5), "id": 17})
-		require.EqualValues(t, 1, d.exec(t, update, args...))
-		again := int64(1)
-		if strings.HasSuffix(t.Name(), "/"+kindMySQL) { // in the other case clientFoundRows is true
+	onDatabases(t, func(d *database) {
+		d.createOrders()
+		again := 1
+		if strings.HasSuffix(d.Name(), "/"+kindMySQL) { // in the other case clientFoundRows is true
 			again = 0
 		}
-		assert.Equal(t, again, d.exec(t, update, args...))
+		for _, p := range pairs {
+			d.exec(`UPDATE orders SET state = 'new', fence = ? WHERE id = 17`, fencing.Text(0))
+			save := func(state string, token uint64) int64 {
+				values := map[string]any{"state": state, "fence": fencing.Text(token), "id": 17}
+				return d.exec(update, arguments(d, update, values)...)
+			}
+			require.EqualValues(d, 1, save("older", p.older))
+			require.EqualValues(d, 1, save("newer", p.newer))
+			require.EqualValues(d, 1, save("newer again", p.newer))
+			require.EqualValues(d, again, save("newer again", p.newer))
+			require.EqualValues(d, 0, save("paused", p.older))
+			var state, fence string
+			require.NoError(d, d.db.QueryRowContext(d.Context(), `SELECT state, fence FROM orders WHERE id = 17`).
+				Scan(&state, &fence))
+			assert.Equal(d, "newer again", state)
+			assert.Equal(d, fencing.Text(p.newer), fence)
+		}
 	})
 }
 
@@ -209,24 +196,25 @@ func TestColumnOfYourOwnWrittenTwice(t *testing.T) {
 func TestColumnsOfYourOwn(t *testing.T) {
 	save := strings.Replace(shownUpdate(t), "fence = ?", "fence = ?, written = ?", 1)
 	raise := shownOnce(t, "sql.go", "fence < ?")
-	onDatabases(t, func(t *testing.T, d *database) {
-		d.createOrders(t)
-		column := columnType(t, d.kind)
-		d.exec(t, fmt.Sprintf(`ALTER TABLE orders ADD COLUMN written %s NOT NULL DEFAULT '%s'`, column, fencing.Text(0)))
+	onDatabases(t, func(d *database) {
+		d.createOrders()
+		column := columnType(d.T, d.kind)
+		d.exec(fmt.Sprintf(`ALTER TABLE orders ADD COLUMN written %s NOT NULL DEFAULT '%s'`, column, fencing.Text(0)))
 		load := d.query(`SELECT state, written FROM orders WHERE id = ?`)
 		id := 17
-		rapid.Check(t, func(t *rapid.T) {
+		rapid.Check(d.T, func(t *rapid.T) {
+			d = d.on(t)
 			id++
 			state := "new"
 			var write, read uint64 // the highest token of a write, and of a read
-			d.exec(t, `INSERT INTO orders (id, state) VALUES (?, ?)`, id, state)
+			d.exec(`INSERT INTO orders (id, state) VALUES (?, ?)`, id, state)
 			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
 				base := rapid.SampledFrom([]uint64{write, read, math.MaxInt64}).Draw(t, "base")
 				token := max(base+uint64(rapid.Int64Range(-2, 3).Draw(t, "step")), 1)
 				text, next := fencing.Text(token), fmt.Sprint("state ", i)
 				values := map[string]any{"id": id, "state": next, "fence": text, "written": text}
 				if rapid.Bool().Draw(t, "read") {
-					d.exec(t, raise, arguments(t, raise, values)...)
+					d.exec(raise, arguments(t, raise, values)...)
 					var found, written string
 					require.NoError(t, d.db.QueryRowContext(context.Background(), load, id).Scan(&found, &written))
 					require.Equal(t, token >= write, text >= written)
@@ -234,7 +222,7 @@ func TestColumnsOfYourOwn(t *testing.T) {
 					read = max(read, token)
 					continue
 				}
-				rows := d.exec(t, save, arguments(t, save, values)...)
+				rows := d.exec(save, arguments(t, save, values)...)
 				require.Equal(t, token >= max(write, read), rows > 0)
 				if rows > 0 {
 					write, state = token, next

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
@@ -45,14 +46,9 @@ $`, out.String())
 	}
 }
 
-func TestRunTemporaryFile(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), "", &out))
-}
-
-func TestRunNoFile(t *testing.T) {
-	var out bytes.Buffer
-	require.Error(t, run(t.Context(), filepath.Join(t.TempDir(), "none", "orders.db"), &out))
+func TestRunFiles(t *testing.T) {
+	require.NoError(t, run(t.Context(), "", io.Discard)) // a temporary file
+	require.Error(t, run(t.Context(), filepath.Join(t.TempDir(), "none", "orders.db"), io.Discard))
 }
 
 func TestCommandExitStatus(t *testing.T) {

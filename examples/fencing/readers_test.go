@@ -18,90 +18,69 @@ import (
 )
 
 // load returns a function for Read that stores the state of id in *state.
-func (d *database) load(ctx context.Context, id string, state *string) func(*sql.Tx) error {
+func (d *database) load(state *string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, d.query(selectState), id).Scan(state)
+		return tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(state)
 	}
 }
 
+// look reads with a token, whatever it finds.
+func (d *database) look(token uint64) error {
+	return d.read(token, d.load(new(string)))
+}
+
 // requireRead requires that a read with token finds the state.
-func (d *database) requireRead(t require.TestingT, id string, token uint64, state string) {
-	ctx, found := context.Background(), ""
-	require.NoError(t, d.Read(ctx, id, token, d.load(ctx, id, &found)))
-	require.Equal(t, state, found)
+func (d *database) requireRead(token uint64, state string) {
+	found := ""
+	require.NoError(d.to, d.read(token, d.load(&found)))
+	require.Equal(d.to, state, found)
 }
 
 // requireUnread requires that a read with token is refused because a write had the token newest.
-func (d *database) requireUnread(t require.TestingT, id string, token, newest uint64) {
-	err := d.Read(context.Background(), id, token, func(*sql.Tx) error {
+func (d *database) requireUnread(token, newest uint64) {
+	err := d.read(token, func(*sql.Tx) error {
 		return errors.New("called")
 	})
-	requireStale(t, err, token, newest)
-}
-
-func TestSQLReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		for _, p := range pairs {
-			ctx, id := t.Context(), d.newResource(t)
-			d.requireRead(t, id, p.newer, "new")
-			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "late")), p.older, p.newer)
-			d.requireRead(t, id, p.older, "new") // readers do not refuse each other
-			d.requireRead(t, id, p.newer, "new")
-
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")), "a holder that has read may write")
-			d.requireRead(t, id, p.newer, "newer") // the writer may read too, as after Downgrade
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
-			d.requireUnread(t, id, p.older, p.newer)
-			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "paused")), p.older, p.newer)
-			require.ErrorIs(t, d.Do(ctx, id, 0, d.save(ctx, id, "none")), fencing.ErrNoToken)
-			require.ErrorIs(t, d.Read(ctx, id, 0, d.load(ctx, id, new(string))), fencing.ErrNoToken)
-			assert.Equal(t, "newer again", d.state(t, id))
-		}
-	})
+	requireStale(d.to, err, token, newest)
 }
 
 func TestSQLFailedReadCountsAsSeen(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.ErrorIs(t, d.Read(ctx, id, 2, func(*sql.Tx) error { return errWrite }), errWrite)
-		requireStale(t, d.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
-		require.Panics(t, func() { _ = d.Read(ctx, id, 4, func(*sql.Tx) error { panic("read") }) })
-		requireStale(t, d.Do(ctx, id, 3, d.save(ctx, id, "late")), 3, 4)
+	onDatabases(t, func(d *database) {
+		require.ErrorIs(d, d.read(2, func(*sql.Tx) error { return errWrite }), errWrite)
+		requireStale(d, d.write(1, "late"), 1, 2)
+		require.Panics(d, func() { d.read(4, func(*sql.Tx) error { panic("read") }) })
+		requireStale(d, d.write(3, "late"), 3, 4)
 	})
 }
 
 // A newer holder writes while a transaction reads. The writer must not wait for the reader, and the
 // reader must see nothing of the write.
 func TestSQLReadIsOfOneTime(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.Read(ctx, id, 1, func(tx *sql.Tx) error {
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
+	onDatabases(t, func(d *database) {
+		require.NoError(d, d.read(1, func(tx *sql.Tx) error {
+			require.NoError(d, d.write(2, "newer"))
 			var state string
-			require.NoError(t, d.load(ctx, id, &state)(tx))
-			assert.Equal(t, "new", state)
+			require.NoError(d, d.load(&state)(tx))
+			assert.Equal(d, "new", state)
 			return nil
 		}))
-		d.requireUnread(t, id, 1, 2)
-		d.requireRead(t, id, 2, "newer")
+		d.requireUnread(1, 2)
+		d.requireRead(2, "newer")
 	})
 }
 
 func TestSQLReadsRunAtTheSameTime(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
 		var inside, all sync.WaitGroup
 		inside.Add(4)
 		for token := range uint64(4) {
 			all.Go(func() {
 				enter := sync.OnceFunc(inside.Done)
 				defer enter() // if this read fails, the others must not wait for it
-				assert.NoError(t, d.Read(ctx, id, token+1, func(tx *sql.Tx) error {
+				assert.NoError(d, d.read(token+1, func(tx *sql.Tx) error {
 					enter()
 					inside.Wait()
-					return d.load(ctx, id, new(string))(tx)
+					return d.load(new(string))(tx)
 				}))
 			})
 		}
@@ -111,41 +90,34 @@ func TestSQLReadsRunAtTheSameTime(t *testing.T) {
 
 // A reader that comes while an older holder writes must see all of that write.
 func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
 		found, read := "", make(chan error, 1)
-		require.NoError(t, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
-			go func() { read <- d.Read(ctx, id, 2, d.load(ctx, id, &found)) }()
+		require.NoError(d, d.do(1, func(tx *sql.Tx) error {
+			go func() { read <- d.read(2, d.load(&found)) }()
 			if d.kind == kindSQLite {
 				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // SQLite cannot say whether the reader waits yet
 			} else {
-				d.awaitWaiting(t, 1)
+				d.awaitWaiting(1)
 			}
-			return d.save(ctx, id, "saved")(tx)
+			return d.save("saved")(tx)
 		}))
-		require.NoError(t, <-read)
-		assert.Equal(t, "saved", found)
+		require.NoError(d, <-read)
+		assert.Equal(d, "saved", found)
 	})
 }
 
 func TestSQLReadDoesNotWrite(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		err := d.Read(ctx, id, 1, d.save(ctx, id, "by a reader"))
-		assert.Equal(t, d.kind != kindSQLite, err != nil, "%v", err)
-		assert.Equal(t, "new", d.state(t, id))
+	onDatabases(t, func(d *database) {
+		err := d.read(1, d.save("by a reader"))
+		assert.Equal(d, d.kind != kindSQLite, err != nil, err)
+		assert.Equal(d, "new", d.state())
 	})
 }
 
 // TestSQLManyReadersAndWriters lets many goroutines save and read tokens. A read must never find a
 // token newer than its own. No write may have a token between the one that a read finds and its own.
 func TestSQLManyReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
 		var mu sync.Mutex
 		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
 		var clock atomic.Uint64    // tokens are close to it, so that many are stale
@@ -158,12 +130,12 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 					var err error
 					write := mathrand.IntN(4) == 0
 					if write {
-						err = d.Do(ctx, id, token, d.save(ctx, id, text))
+						err = d.write(token, text)
 					} else {
-						err = d.Read(ctx, id, token, d.load(ctx, id, &found))
+						err = d.read(token, d.load(&found))
 					}
 					if err != nil {
-						assert.ErrorIs(t, err, fencing.ErrStale)
+						assert.ErrorIs(d, err, fencing.ErrStale)
 						continue
 					}
 					mu.Lock()
@@ -177,16 +149,16 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.NotEmpty(t, writes)
-		require.NotEmpty(t, reads)
+		require.NotEmpty(d, writes)
+		require.NotEmpty(d, reads)
 		for i := 0; i < len(reads); i += 2 {
 			token, found := reads[i], reads[i+1]
 			if found == "new" {
 				found = fencing.Text(0)
 			}
-			require.LessOrEqual(t, found, token)
+			require.LessOrEqual(d, found, token)
 			for _, w := range writes {
-				require.False(t, found < w && w < token, "the read with token %s found %s, not the later write %s", token, found, w)
+				require.False(d, found < w && w < token, w) // a later write
 			}
 		}
 	})
@@ -229,7 +201,7 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
+	defer tx.Rollback()
 	if _, err := tx.ExecContext(ctx, e.raise, id, fencing.Text(token)); err != nil {
 		return err
 	}
@@ -248,17 +220,16 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 
 // TestSQLEarlierVersion lets processes of an earlier version write as well, to a table that an earlier version has created.
 func TestSQLEarlierVersion(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, before := t.Context(), earlierOf(d.kind)
-		d.exec(t, `DROP TABLE fencing_tokens`)
-		d.exec(t, before.create)
-		old := d.newResource(t)
-		require.NoError(t, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
+	onDatabases(t, func(d *database) {
+		before := earlierOf(d.kind)
+		d.exec(`DROP TABLE fencing_tokens`)
+		d.exec(before.create)
+		require.NoError(d, before.do(d.ctx, d.db, d.id, 7, d.save("old")))
 		if d.kind == kindMySQL {
-			require.NoError(t, d.Create(ctx)) // only MySQL needs another call of Create
+			require.NoError(d, d.Create(d.ctx)) // only MySQL needs another call of Create
 		}
-		d.requireUnread(t, old, 6, 7)
-		d.requireRead(t, old, 7, "old")
-		d.checkModel(t, "earlier", "do", "read", "read")
+		d.requireUnread(6, 7)
+		d.requireRead(7, "old")
+		d.checkModel("earlier", "do", "read", "read")
 	})
 }

@@ -90,24 +90,10 @@ func startPostgreSQL() (string, error) {
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install postgresql, or brew install postgresql")
 	}
-	dir, err := newFolder()
-	if err != nil {
-		return "", err
-	}
-	data := filepath.Join(dir, "data")
-	if err := prepare(initdb, "-D", data, "-U", "postgres", "--auth", "trust", "--no-sync", "--no-locale",
-		"--encoding", "UTF8"); err != nil {
-		return "", err
-	}
-	address, err := launch(dir, "database system is ready to accept connections", syscall.SIGQUIT,
-		func(host, port string) []string {
-			return []string{
-				filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-p", port,
-				"-c", "listen_addresses=" + host, "-c", "unix_socket_directories=",
-				"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "autovacuum=off",
-				"-c", "deadlock_timeout=20ms",
-			}
-		})
+	address, err := startServer(initdb, `BINARY -D DIR/data -U postgres --auth trust --no-sync --no-locale --encoding UTF8`,
+		`BINDIR/postgres -D DIR/data -p PORT -c listen_addresses=HOST -c unix_socket_directories=
+			-c fsync=off -c full_page_writes=off -c autovacuum=off -c deadlock_timeout=20ms`,
+		"database system is ready to accept connections", syscall.SIGQUIT)
 	return "postgres://postgres@" + address + "/postgres?sslmode=disable", err
 }
 
@@ -122,25 +108,43 @@ func startMariaDB() (string, error) {
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install mariadb-server-core mariadb-client-core, or brew install mariadb")
 	}
+	address, err := startServer(daemon, `mariadb-install-db --no-defaults --datadir=DIR/data --tmpdir=DIR
+			--auth-root-authentication-method=normal --skip-test-db --skip-name-resolve
+			--innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=0`,
+		`BINARY --no-defaults --datadir=DIR/data --tmpdir=DIR --bind-address=HOST --port=PORT
+			--socket=DIR/socket --pid-file=DIR/pid --skip-name-resolve --innodb-log-file-size=8M
+			--innodb-buffer-pool-size=32M --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync`,
+		"ready for connections", syscall.SIGKILL)
+	return "root@tcp(" + address + ")/mysql", err
+}
+
+// startServer prepares the files of a server in an empty folder, starts it on a free loopback port, and returns its address when the
+// log has the text ready. Command lines have DIR for the folder.
+func startServer(binary, prepares, serves, ready string, stop os.Signal) (address string, err error) {
 	dir, err := newFolder()
 	if err != nil {
 		return "", err
 	}
-	data := filepath.Join(dir, "data")
-	if err := prepare("mariadb-install-db", "--no-defaults", "--datadir="+data, "--tmpdir="+dir,
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
-		"--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"); err != nil {
+	words := func(line string, names ...string) []string {
+		all := strings.Fields(line)
+		for i, word := range all {
+			all[i] = strings.NewReplacer(append(names, "BINARY", binary, "BINDIR", filepath.Dir(binary), "DIR", dir)...).Replace(word)
+		}
+		return all
+	}
+	if err := prepare(words(prepares)); err != nil {
 		return "", err
 	}
-	address, err := launch(dir, "ready for connections", syscall.SIGKILL, func(host, port string) []string {
-		return []string{
-			daemon, "--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--bind-address=" + host, "--port=" + port,
-			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
-			"--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M",
-			"--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+	for range launchTries {
+		if address, err = realredis.FreeAddr(); err != nil {
+			return "", err
 		}
-	})
-	return "root@tcp(" + address + ")/mysql", err
+		host, port, _ := net.SplitHostPort(address)
+		if err = start(filepath.Join(dir, "log"+port), ready, stop, words(serves, "HOST", host, "PORT", port)); err == nil {
+			return address, nil
+		}
+	}
+	return "", err
 }
 
 // unprivileged returns the attributes of the databases' processes: they end with this process, if
@@ -165,7 +169,7 @@ func newFolder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
+	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
 	if os.Getuid() == 0 {
 		err = os.Chown(dir, nobody, nobody)
 	}
@@ -173,10 +177,10 @@ func newFolder() (string, error) {
 }
 
 // prepare runs a program that prepares the files of a server.
-func prepare(program string, args ...string) error {
+func prepare(command []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.SysProcAttr = unprivileged()
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
@@ -186,27 +190,13 @@ func prepare(program string, args ...string) error {
 	return nil
 }
 
-// launch starts a server on a free loopback port, and returns its address when the log has the text ready.
-func launch(dir, ready string, stop os.Signal, command func(host, port string) []string) (address string, err error) {
-	for range launchTries {
-		if address, err = realredis.FreeAddr(); err != nil {
-			return "", err
-		}
-		host, port, _ := net.SplitHostPort(address)
-		if err = start(filepath.Join(dir, "log"+port), ready, stop, command(host, port)); err == nil {
-			return address, nil
-		}
-	}
-	return "", err
-}
-
 // start starts a server. The signal stop ends it fast, and without leftovers in the system.
 func start(log, ready string, stop os.Signal, command []string) error {
 	file, err := os.Create(log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
+	defer file.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd, exit := exec.CommandContext(ctx, command[0], command[1:]...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = file, file, "/", unprivileged()
@@ -217,7 +207,7 @@ func start(log, ready string, stop os.Signal, command []string) error {
 		return err
 	}
 	go func() {
-		_ = cmd.Wait() // its error does not matter
+		cmd.Wait() // its error does not matter
 		close(exit)
 	}()
 	end := func() {
@@ -247,7 +237,6 @@ type session struct {
 // serverDSN returns the data source name of a server: that in the environment variable env, or of
 // one that start has started.
 func serverDSN(t *testing.T, env string, start func() (string, error)) string {
-	t.Helper()
 	if dsn := os.Getenv(env); dsn != "" {
 		return dsn
 	}
@@ -269,7 +258,6 @@ type place struct {
 
 // newPlace returns a place on the server of that kind.
 func newPlace(t *testing.T, kind string) place {
-	t.Helper()
 	var p place
 	name := "fencing_" + strings.ToLower(rand.Text())
 	create, drop := "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE"
@@ -298,14 +286,13 @@ func newPlace(t *testing.T, kind string) place {
 
 // open returns new connections to the place. The end of the test closes them.
 func (p place) open(t *testing.T, s session) *sql.DB {
-	t.Helper()
 	var db *sql.DB
 	if p.postgres != nil {
 		db = openPostgreSQL(p.postgres.Copy(), s)
 	} else {
 		db = openMySQL(t, p.mysql.Clone(), s)
 	}
-	t.Cleanup(func() { _ = db.Close() })
+	t.Cleanup(func() { db.Close() })
 	return db
 }
 
@@ -324,7 +311,6 @@ func openPostgreSQL(c *pgx.ConnConfig, s session) *sql.DB {
 }
 
 func openMySQL(t *testing.T, c *mysql.Config, s session) *sql.DB {
-	t.Helper()
 	c.Logger = &mysql.NopLogger{} // it would write of connections that tests cut
 	if len(s.params) > 0 {
 		c.Params = s.params

@@ -40,9 +40,9 @@ func repeatable(err error) bool {
 const errCheckRead = 1020
 
 // doAgain calls Do until it returns no error that is repeatable.
-func (d *database) doAgain(ctx context.Context, name string, token uint64, write func(*sql.Tx) error) (err error) {
+func (d *database) doAgain(name string, token uint64, write func(*sql.Tx) error) (err error) {
 	for range 100 {
-		if err = d.Do(ctx, name, token, write); !repeatable(err) {
+		if err = d.Do(d.ctx, name, token, write); !repeatable(err) {
 			return err
 		}
 	}
@@ -50,78 +50,70 @@ func (d *database) doAgain(ctx context.Context, name string, token uint64, write
 }
 
 // awaitWaiting waits until n transactions wait for others in the server.
-func (d *database) awaitWaiting(t *testing.T, n int) {
-	t.Helper()
+func (d *database) awaitWaiting(n int) {
 	count := map[string]string{
 		kindPostgreSQL: `SELECT 'waiting', count(*) FROM pg_locks WHERE NOT granted`,
 		kindMySQL:      `SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'`,
 	}[d.kind]
-	require.Eventually(t, func() bool {
+	require.Eventually(d, func() bool {
 		var name string
 		var waiting int
-		return assert.NoError(t, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
+		return assert.NoError(d, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
 	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
 func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		id := d.newResource(t)
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "0")))
+	onDatabases(t, func(d *database) {
+		require.NoError(d, d.write(1, "0"))
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
 				for range 8 {
-					assert.NoError(t, d.doAgain(ctx, id, 1, func(tx *sql.Tx) error {
+					assert.NoError(d, d.doAgain(d.id, 1, func(tx *sql.Tx) error {
 						var count int
-						if err := tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&count); err != nil {
+						if err := tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&count); err != nil {
 							return err
 						}
-						return d.save(ctx, id, fmt.Sprint(count+1))(tx)
+						return d.save(fmt.Sprint(count + 1))(tx)
 					}))
 				}
 			})
 		}
 		all.Wait()
-		assert.Equal(t, "40", d.state(t, id))
+		assert.Equal(d, "40", d.state())
 	})
 }
 
 // TestSQLFirstWriteFails: others wait for the first write of a name, which fails. The database may take this for a
 // deadlock of those that wait. Then they get its error, not ErrStale, and succeed when they repeat the call.
 func TestSQLFirstWriteFails(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+	onServers(t, func(d *database) {
 		for round := range 5 {
 			name := fmt.Sprint("round ", round)
 			var all sync.WaitGroup
-			err := d.Do(ctx, name, 2, func(*sql.Tx) error {
+			err := d.Do(d.ctx, name, 2, func(*sql.Tx) error {
 				for range 4 {
 					all.Go(func() {
-						assert.NoError(t, d.doAgain(ctx, name, 1, nothing))
+						assert.NoError(d, d.doAgain(name, 1, nothing))
 					})
 				}
-				d.awaitWaiting(t, 4)
+				d.awaitWaiting(4)
 				return errWrite
 			})
-			require.ErrorIs(t, err, errWrite)
+			require.ErrorIs(d, err, errWrite)
 			all.Wait()
 		}
 	})
 }
 
 func TestSQLOtherNamesDoNotWait(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+	onServers(t, func(d *database) {
 		for range 2 { // the second time the table has the names
-			require.NoError(t, d.Do(ctx, "b", 1, func(*sql.Tx) error {
+			require.NoError(d, d.Do(d.ctx, "b", 1, func(*sql.Tx) error {
 				for _, name := range []string{"a", "c", "bb", "B"} {
-					assert.NoError(t, d.Do(ctx, name, 1, nothing), name)
-					assert.NoError(t, d.Read(ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Do(d.ctx, name, 1, nothing), name)
+					assert.NoError(d, d.Read(d.ctx, name, 1, nothing), name)
 				}
 				return nil
 			}))
@@ -129,51 +121,36 @@ func TestSQLOtherNamesDoNotWait(t *testing.T) {
 	})
 }
 
-// levels are the isolation levels, and whether a transaction of that level may meet an error that asks to repeat it,
-// where it waits for another.
-var levels = map[string][]struct {
-	level  sql.IsolationLevel
-	repeat bool
-}{
-	kindPostgreSQL: {
-		{sql.LevelReadUncommitted, false},
-		{sql.LevelReadCommitted, false},
-		{sql.LevelRepeatableRead, true},
-		{sql.LevelSerializable, true},
-	},
-	kindMySQL: {
-		{sql.LevelReadUncommitted, false},
-		{sql.LevelReadCommitted, false},
-		{sql.LevelRepeatableRead, false},
-		{sql.LevelSerializable, false},
-	},
+var levels = []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+
+// repeats reports whether a transaction of that level may meet an error that asks to repeat it, where it waits for another.
+func (d *database) repeats(level sql.IsolationLevel) bool {
+	return d.kind == kindPostgreSQL && level >= sql.LevelRepeatableRead
 }
 
 // TestSQLWaitingWriter: a transaction waits for one with an older, equal or newer token. Afterwards the guard gives its
 // verdict, or the database asks to repeat the transaction; then the verdict comes at the second time.
 func TestSQLWaitingWriter(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for _, l := range levels[d.kind] {
+	onServers(t, func(d *database) {
+		for _, l := range levels {
 			for _, waiting := range []uint64{4, 5, 6} {
 				for _, known := range []bool{false, true} {
-					name := fmt.Sprint(l.level, waiting, known)
+					name := fmt.Sprint(l, waiting, known)
 					if known {
-						require.NoError(t, d.Do(ctx, name, 1, nothing))
+						require.NoError(d, d.Do(d.ctx, name, 1, nothing))
 					}
-					err := d.whileOneWrites(t, ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
-					if l.repeat {
-						require.Error(t, err, name)
-						require.True(t, repeatable(err), "%s: %v", name, err)
-						require.NotErrorIs(t, err, fencing.ErrStale)
-						require.ErrorContains(t, err, "fencing: raise the token of ")
-						err = d.checkAt(ctx, l.level, name, waiting)
+					err := d.whileOneWrites(name, 5, func() error { return d.checkAt(l, name, waiting) })
+					if d.repeats(l) {
+						require.Error(d, err, name)
+						require.True(d, repeatable(err), "%s: %v", name, err)
+						require.NotErrorIs(d, err, fencing.ErrStale)
+						require.ErrorContains(d, err, "fencing: raise the token of ")
+						err = d.checkAt(l, name, waiting)
 					}
 					if waiting < 5 {
-						requireStale(t, err, waiting, 5)
+						requireStale(d, err, waiting, 5)
 					} else {
-						require.NoError(t, err, name)
+						require.NoError(d, err, name)
 					}
 				}
 			}
@@ -182,25 +159,24 @@ func TestSQLWaitingWriter(t *testing.T) {
 }
 
 // whileOneWrites returns the error of f, which waits in the database until a write with token is committed.
-func (d *database) whileOneWrites(t *testing.T, ctx context.Context, name string, token uint64, f func() error) error { //nolint:revive // t first
-	t.Helper()
+func (d *database) whileOneWrites(name string, token uint64, f func() error) error {
 	result := make(chan error, 1)
-	require.NoError(t, d.Do(ctx, name, token, func(*sql.Tx) error {
+	require.NoError(d, d.Do(d.ctx, name, token, func(*sql.Tx) error {
 		go func() { result <- f() }()
-		d.awaitWaiting(t, 1)
+		d.awaitWaiting(1)
 		return nil
 	}))
 	return <-result
 }
 
 // checkAt calls Check in a transaction of that level.
-func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name string, token uint64) error {
-	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+func (d *database) checkAt(level sql.IsolationLevel, name string, token uint64) error {
+	tx, err := d.db.BeginTx(d.ctx, &sql.TxOptions{Isolation: level})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
-	if err := d.Check(ctx, tx, name, token); err != nil {
+	defer tx.Rollback()
+	if err := d.Check(d.ctx, tx, name, token); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -208,50 +184,46 @@ func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name s
 
 // TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
 func TestSQLDefaultLevel(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for i, l := range levels[d.kind] {
-			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.level.String())}
+	onServers(t, func(d *database) {
+		for i, l := range levels {
+			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.String())}
 			if d.kind == kindMySQL {
-				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
+				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.String(), " ", "-") + "'"}
 			}
-			guard := guardOf(d.kind, d.again(t, session{params: params}))
+			guard := d.as(session{params: params})
 			name := fmt.Sprint(i)
-			write := func() error { return guard.Do(ctx, name, 4, nothing) }
-			read := func() error { return guard.Read(ctx, name, 4, nothing) }
+			write := func() error { return guard.Do(d.ctx, name, 4, nothing) }
+			read := func() error { return guard.Read(d.ctx, name, 4, nothing) }
 			for i, call := range []func() error{write, read} {
 				token := uint64(5 + i)
-				err := d.whileOneWrites(t, ctx, name, token, call)
-				if l.repeat {
-					require.True(t, repeatable(err), "%v: %v", l.level, err)
+				err := d.whileOneWrites(name, token, call)
+				if d.repeats(l) {
+					require.True(d, repeatable(err), "%v: %v", l, err)
 					err = call()
 				}
-				requireStale(t, err, 4, token)
+				requireStale(d, err, 4, token)
 			}
-			require.NoError(t, guard.Do(ctx, name, 7, nothing))
-			require.NoError(t, guard.Read(ctx, name, 7, nothing))
+			require.NoError(d, guard.Do(d.ctx, name, 7, nothing))
+			require.NoError(d, guard.Read(d.ctx, name, 7, nothing))
 		}
 	})
 }
 
 // Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
 func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}})
-	d.create(t)
-	ctx, id := t.Context(), d.newResource(t)
-	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
-	err := d.whileOneWrites(t, ctx, id, 3, func() error { return d.Do(ctx, id, 2, d.save(ctx, id, "late")) })
+	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create()
+	require.NoError(t, d.write(1, "old"))
+	err := d.whileOneWrites(d.id, 3, func() error { return d.write(2, "late") })
 	requireStale(t, err, 2, 3)
 
-	tx, err := d.db.BeginTx(ctx, nil)
+	tx, err := d.db.BeginTx(d.ctx, nil)
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }()
-	require.NoError(t, d.load(ctx, id, new(string))(tx)) // against the advice: before Check
-	require.NoError(t, d.Do(ctx, id, 4, d.save(ctx, id, "newer")))
-	err = d.Check(ctx, tx, id, 3)
+	defer tx.Rollback()
+	require.NoError(t, d.load(new(string))(tx)) // against the advice: before Check
+	require.NoError(t, d.write(4, "newer"))
+	err = d.Check(d.ctx, tx, d.id, 3)
 	require.NotErrorIs(t, err, fencing.ErrStale)
-	require.True(t, repeatable(err), "%v", err)
+	require.True(t, repeatable(err), err)
 }
 
 // The server ends a statement that waits for too long. That says nothing about the token.
@@ -260,51 +232,45 @@ func TestSQLLockTimeout(t *testing.T) {
 		kindPostgreSQL: {"lock_timeout": "20ms"},
 		kindMySQL:      {"innodb_lock_wait_timeout": "0"}, // MariaDB then does not wait at all
 	}
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		guard := guardOf(d.kind, d.again(t, session{params: params[d.kind]}))
-		require.NoError(t, d.Do(ctx, id, 2, func(*sql.Tx) error {
+	onServers(t, func(d *database) {
+		guard := d.as(session{params: params[d.kind]})
+		require.NoError(d, d.do(2, func(*sql.Tx) error {
 			for _, err := range []error{
-				guard.Do(ctx, id, 1, d.save(ctx, id, "late")),
-				guard.Do(ctx, id, 3, d.save(ctx, id, "newer")),
-				guard.Read(ctx, id, 1, d.load(ctx, id, new(string))),
-				guard.Read(ctx, id, 3, d.load(ctx, id, new(string))),
+				guard.write(1, "late"),
+				guard.write(3, "newer"),
+				guard.look(1),
+				guard.look(3),
 			} {
-				assert.ErrorContains(t, err, "fencing: raise the token of ")
-				assert.NotErrorIs(t, err, fencing.ErrStale)
+				assert.ErrorContains(d, err, "fencing: raise the token of ")
+				assert.NotErrorIs(d, err, fencing.ErrStale)
 			}
 			return nil
 		}))
-		assert.Equal(t, "new", d.state(t, id))
-		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
-		require.NoError(t, guard.Read(ctx, id, 3, d.load(ctx, id, new(string))))
+		assert.Equal(d, "new", d.state())
+		requireStale(d, guard.write(1, "late"), 1, 2)
+		require.NoError(d, guard.look(3))
 	})
 }
 
 // TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
 func TestSQLOneConnection(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		id := d.newResource(t)
+	onDatabases(t, func(d *database) {
 		d.db.SetMaxOpenConns(1)
 		fail := func(*sql.Tx) error { return errWrite }
 		for range 2 {
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "saved")))
-			require.NoError(t, d.Read(ctx, id, 2, d.load(ctx, id, new(string))))
-			requireStale(t, d.Do(ctx, id, 1, fail), 1, 2)
-			requireStale(t, d.Read(ctx, id, 1, fail), 1, 2)
-			require.ErrorIs(t, d.Do(ctx, id, 2, fail), errWrite)
-			require.ErrorIs(t, d.Read(ctx, id, 2, fail), errWrite)
+			require.NoError(d, d.write(2, "saved"))
+			require.NoError(d, d.look(2))
+			requireStale(d, d.do(1, fail), 1, 2)
+			requireStale(d, d.read(1, fail), 1, 2)
+			require.ErrorIs(d, d.do(2, fail), errWrite)
+			require.ErrorIs(d, d.read(2, fail), errWrite)
 		}
 	})
 }
 
 // Two transactions that check two names in different orders wait for each other. The database ends one of them.
 func TestSQLDeadlock(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+	onServers(t, func(d *database) {
 		var both, all sync.WaitGroup
 		both.Add(2)
 		errs := make([]error, 2)
@@ -312,52 +278,48 @@ func TestSQLDeadlock(t *testing.T) {
 			all.Go(func() {
 				met := sync.OnceFunc(both.Done)
 				defer met()
-				errs[i] = d.Do(ctx, names[0], 5, func(tx *sql.Tx) error {
+				errs[i] = d.Do(d.ctx, names[0], 5, func(tx *sql.Tx) error {
 					met()
 					both.Wait()
-					return d.Check(ctx, tx, names[1], 5)
+					return d.Check(d.ctx, tx, names[1], 5)
 				})
 			})
 		}
 		all.Wait()
 		failed := errors.Join(errs...)
-		require.True(t, errs[0] == nil || errs[1] == nil, "%v", failed)
-		require.True(t, repeatable(failed), "%v", failed)
-		require.NotErrorIs(t, failed, fencing.ErrStale)
+		require.True(d, errs[0] == nil || errs[1] == nil, failed)
+		require.True(d, repeatable(failed), failed)
+		require.NotErrorIs(d, failed, fencing.ErrStale)
 	})
 }
 
 // The doc of Do warns of statements that MySQL commits implicitly: what the write has done stays, although it fails.
 func TestSQLMySQLImplicitCommit(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.create(t)
-	ctx, id := t.Context(), d.newResource(t)
+	d := empty(t, kindMySQL, session{}).create()
 	for token, create := range []string{``, `CREATE TABLE other (id INTEGER PRIMARY KEY)`} {
-		err := d.Do(ctx, id, uint64(token)+1, func(tx *sql.Tx) error {
-			err := d.save(ctx, id, "failed")(tx)
+		err := d.do(uint64(token)+1, func(tx *sql.Tx) error {
+			err := d.save("failed")(tx)
 			if err == nil && create != "" {
-				_, err = tx.ExecContext(ctx, create)
+				_, err = tx.ExecContext(d.ctx, create)
 			}
 			return errors.Join(err, errWrite)
 		})
 		require.ErrorIs(t, err, errWrite)
-		assert.Equal(t, create != "", d.state(t, id) == "failed")
+		assert.Equal(t, create != "", d.state() == "failed")
 	}
 }
 
 // In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
 func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
-	d := emptyServer(t, kindPostgreSQL, session{})
-	d.create(t)
-	ctx, id := t.Context(), d.newResource(t)
-	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
-		err := d.save(ctx, id, "failed")(tx)
-		_, _ = tx.ExecContext(ctx, `SELECT 1/0`)
+	d := empty(t, kindPostgreSQL, session{}).create()
+	err := d.do(2, func(tx *sql.Tx) error {
+		err := d.save("failed")(tx)
+		tx.ExecContext(d.ctx, `SELECT 1/0`)
 		return err
 	})
 	require.ErrorContains(t, err, "fencing: commit: ")
-	assert.Equal(t, "new", d.state(t, id))
-	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")))
+	assert.Equal(t, "new", d.state())
+	require.NoError(t, d.write(1, "saved"))
 }
 
 // A cut is a connection that ends at the COMMIT: before the server has it, or before the answer.
@@ -371,89 +333,75 @@ func (c *cut) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	if c.before {
-		_ = c.Conn.Close()
+		c.Conn.Close()
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Write(p)
 	answer := make([]byte, 1)
-	_, _ = c.Conn.Read(answer) // the server has executed it
-	_ = c.Conn.Close()
+	c.Conn.Read(answer) // the server has executed it
+	c.Conn.Close()
 	return n, err
 }
 
 // TestSQLCommitWithoutAnswer: Do returns an error, whether the commit has been made or not. The data and the token
 // agree in both cases.
 func TestSQLCommitWithoutAnswer(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
+	onServers(t, func(d *database) {
 		for _, before := range []bool{true, false} {
 			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				return &cut{conn, before}, err
 			}
-			ctx, id := t.Context(), d.newResource(t)
-			guard := guardOf(d.kind, d.again(t, session{dial: dial}))
-			err := guard.Do(ctx, id, 2, d.save(ctx, id, "perhaps"))
-			require.ErrorContains(t, err, "fencing: commit: ")
-			require.NotErrorIs(t, err, fencing.ErrStale)
-			err = d.Do(ctx, id, 1, d.save(ctx, id, "older"))
+			d.id = d.newResource()
+			guard := d.as(session{dial: dial})
+			err := guard.write(2, "perhaps")
+			require.ErrorContains(d, err, "fencing: commit: ")
+			require.NotErrorIs(d, err, fencing.ErrStale)
+			err = d.write(1, "older")
 			if before {
-				require.NoError(t, err)
-				assert.Equal(t, "older", d.state(t, id))
+				require.NoError(d, err)
+				assert.Equal(d, "older", d.state())
 			} else {
-				requireStale(t, err, 1, 2)
-				assert.Equal(t, "perhaps", d.state(t, id))
+				requireStale(d, err, 1, 2)
+				assert.Equal(d, "perhaps", d.state())
 			}
-			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "repeated")), "the holder may repeat its write")
-			assert.Equal(t, "repeated", d.state(t, id))
+			require.NoError(d, d.write(2, "repeated")) // the holder may repeat its write
+			assert.Equal(d, "repeated", d.state())
 		}
 	})
 }
 
-// TestSQLCreateAtOnce: several processes start at the same time, and each calls Create.
+// TestSQLCreateAtOnce: several processes start at the same time, and each calls Create, which also widens the table of an earlier
+// version.
 func TestSQLCreateAtOnce(t *testing.T) {
-	create := func(t *testing.T, empty func() *database) {
-		t.Helper()
-		for range 3 {
-			d := empty()
-			var all sync.WaitGroup
-			begin := make(chan struct{})
-			for range 6 {
-				guard := guardOf(d.kind, d.again(t, session{}))
-				all.Go(func() {
-					<-begin
-					assert.NoError(t, guard.Create(t.Context()))
-				})
+	for name, kind := range map[string]string{kindSQLite: kindSQLite, kindPostgreSQL: kindPostgreSQL, kindMySQL: kindMySQL, "wider": kindMySQL} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				d := empty(t, kind, session{})
+				if name == "wider" {
+					d.exec(earlierOf(kind).create)
+				}
+				var all sync.WaitGroup
+				begin := make(chan struct{})
+				for range 6 {
+					guard := d.as(session{})
+					all.Go(func() {
+						<-begin
+						assert.NoError(t, guard.Create(t.Context()))
+					})
+				}
+				close(begin)
+				all.Wait()
+				require.NoError(t, d.Read(t.Context(), "x", 1, nothing))
 			}
-			close(begin)
-			all.Wait()
-		}
-	}
-	t.Run(kindSQLite, func(t *testing.T) {
-		create(t, func() *database { return emptySQLite(t) })
-	})
-	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
-		t.Run(kind, func(t *testing.T) {
-			create(t, func() *database { return emptyServer(t, kind, session{}) })
 		})
 	}
 }
 
-// Create widens the table of an earlier version, also if several processes call it.
-func TestSQLWidenAtOnce(t *testing.T) {
-	d := emptyServer(t, kindMySQL, session{})
-	d.exec(t, earlierOf(kindMySQL).create)
-	var all sync.WaitGroup
-	for range 6 {
-		all.Go(func() { assert.NoError(t, d.Create(t.Context())) })
-	}
-	all.Wait()
-	require.NoError(t, d.Read(t.Context(), "x", 1, nothing))
-}
-
 // TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.
 func TestSQLPrivileges(t *testing.T) {
-	onServers(t, func(t *testing.T, d *database) {
-		ctx, id, user := t.Context(), d.newResource(t), "fencing_"+strings.ToLower(rand.Text())
+	onServers(t, func(d *database) {
+		user := "fencing_" + strings.ToLower(rand.Text())
 		statements := []string{
 			`GRANT SELECT, INSERT, UPDATE ON fencing_tokens TO ` + user,
 			`GRANT SELECT, UPDATE ON fencing_test TO ` + user,
@@ -461,25 +409,25 @@ func TestSQLPrivileges(t *testing.T) {
 		drop := []string{`DROP USER ` + user}
 		if d.kind == kindPostgreSQL {
 			var schema string
-			require.NoError(t, d.db.QueryRowContext(ctx, `SELECT current_schema()`).Scan(&schema))
+			require.NoError(d, d.db.QueryRowContext(d.ctx, `SELECT current_schema()`).Scan(&schema))
 			statements = append([]string{`CREATE ROLE ` + user + ` LOGIN`, `GRANT USAGE ON SCHEMA ` + schema + ` TO ` + user}, statements...)
 			drop = []string{`DROP OWNED BY ` + user, `DROP ROLE ` + user}
 		} else {
 			statements = append([]string{`CREATE USER ` + user}, statements...)
 		}
 		for _, statement := range statements {
-			d.exec(t, statement)
+			d.exec(statement)
 		}
-		t.Cleanup(func() {
+		d.Cleanup(func() {
 			for _, statement := range drop {
-				d.exec(t, statement)
+				d.exec(statement)
 			}
 		})
-		guard := guardOf(d.kind, d.again(t, session{user: user}))
-		require.NoError(t, guard.Do(ctx, id, 2, d.save(ctx, id, "saved")))
-		require.NoError(t, guard.Read(ctx, id, 2, d.load(ctx, id, new(string))))
-		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
-		requireStale(t, guard.Read(ctx, id, 1, d.load(ctx, id, new(string))), 1, 2)
-		require.ErrorContains(t, guard.Create(ctx), "fencing: create the table: ")
+		guard := d.as(session{user: user})
+		require.NoError(d, guard.write(2, "saved"))
+		require.NoError(d, guard.look(2))
+		requireStale(d, guard.write(1, "late"), 1, 2)
+		requireStale(d, guard.look(1), 1, 2)
+		require.ErrorContains(d, guard.Create(d.ctx), "fencing: create the table: ")
 	})
 }

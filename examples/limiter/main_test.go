@@ -22,7 +22,6 @@ func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 // parse runs the whole program, and returns the figures that it prints.
 func parse(t *testing.T, args ...string) (calls, most int, back float64, err error) {
-	t.Helper()
 	out, err := rigtest.Play(t, program, args...)
 	var workers, processes, again int
 	_, scanErr := fmt.Sscanf(out, "%d calls of %d workers in %d processes, up to %d at once; %d at once again %f s",
@@ -38,7 +37,7 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	assert.Equal(t, size, most)
 	assert.Greater(t, calls, 20)
 	// The process extended its part at most a third of the expiry before it died.
-	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
+	assert.Greater(t, back, expiry.Seconds()/2) // until its expiry has passed, the dead process keeps its part
 }
 
 // The control: without the limiter more workers call the service at once.
@@ -51,7 +50,6 @@ func TestWithoutTheLimiterMoreThanThreeCallTheService(t *testing.T) {
 
 // inProcesses runs a test in a bubble, with a semaphore of a size in each of some processes.
 func inProcesses(t *testing.T, processes, size int, test func(t *testing.T, all []*weighted)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		var all []*weighted
@@ -101,7 +99,7 @@ func TestAcquireIsServedInTheOrderOfTheCalls(t *testing.T) {
 			b.Release(size)
 		}()
 		time.Sleep(time.Second)
-		require.False(t, a.TryAcquire(1), "2 are free, but a large request waits for them")
+		require.False(t, a.TryAcquire(1)) // 2 are free, but a large request waits for them
 		small := make(chan time.Time, 1)
 		go func() {
 			assert.NoError(t, a.Acquire(t.Context(), 1))
@@ -121,11 +119,11 @@ func TestBadWeightsAreRefused(t *testing.T) {
 			start := time.Now()
 			require.ErrorContains(t, s.Acquire(t.Context(), n), "WithWeight", n)
 			require.False(t, s.TryAcquire(n))
-			require.Zero(t, time.Since(start), "at once")
+			require.Zero(t, time.Since(start)) // at once
 			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): nothing acquired with Acquire(%[1]d) is held", n), func() { s.Release(n) })
 		}
 		require.NoError(t, s.Acquire(t.Context(), 2))
-		require.Panics(t, func() { s.Release(1) }, "Release must give back all that one Acquire took")
+		require.Panics(t, func() { s.Release(1) }) // Release must give back all that one Acquire took
 		s.Release(2)
 		require.Panics(t, func() { s.Release(2) })
 	})

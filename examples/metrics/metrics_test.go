@@ -19,24 +19,26 @@ import (
 )
 
 // The page shows the observer as it is.
+func read(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
 func TestPageShowsTheObserver(t *testing.T) {
-	code, err := os.ReadFile("metrics.go")
-	require.NoError(t, err)
-	page, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	assert.Contains(t, string(page), "```go\n"+string(code)+"```\n")
+	code := read(t, "metrics.go")
+	page := read(t, "../../docs/metrics.md")
+	assert.Contains(t, page, "```go\n"+code+"```\n")
 }
 
 // Prometheus is told of locks that were acquired, taken and lost, and of nodes that are down and up again.
 func TestPrometheusIsToldOfWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.New(5)
-		defer nodes.Close()
+		nodes := redsynctest.Start(t, 5)
 		registry := prometheus.NewRegistry()
 		rs := nodes.Redsync().With(redsync.WithObserver(metrics.New(registry)), redsync.WithExpiry(time.Second))
-		defer func() { require.NoError(t, rs.Close(context.Background())) }()
+
 		shows := func(want string) {
-			t.Helper()
 			synctest.Wait()
 			names := []string{"lock_lost_total", "lock_node_down"}
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want), names...))
@@ -69,6 +71,6 @@ lock_node_down{node="4"} 0
 `)
 		count, err := testutil.GatherAndCount(registry, "lock_acquire_seconds")
 		require.NoError(t, err)
-		assert.Equal(t, 2, count, "the outcomes acquired and taken")
+		assert.Equal(t, 2, count) // the outcomes acquired and taken
 	})
 }

@@ -31,7 +31,6 @@ import (
 
 // scraped returns the labels of each metric that Prometheus gets: each name that a query may have.
 func scraped(t *testing.T) map[string][]string {
-	t.Helper()
 	found := map[string]map[string]bool{}
 	for line := range strings.SplitSeq(scrape(t), "\n") {
 		sample := regexp.MustCompile(`^(redsync_\w+)(?:\{(.*)\})? `).FindStringSubmatch(line)
@@ -54,7 +53,6 @@ func scraped(t *testing.T) map[string][]string {
 
 // scrape lets locks be acquired, taken, extended, lost, and fail, and returns what Prometheus is told.
 func scrape(t *testing.T) (page string) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		exporter, err := otelprom.New(otelprom.WithRegisterer(registry))
@@ -84,18 +82,25 @@ func scrape(t *testing.T) (page string) {
 // The names that Prometheus makes of the instruments.
 func TestPrometheusNamesOfOpenTelemetry(t *testing.T) {
 	found := scraped(t)
-	assert.Equal(t, []string{
-		"redsync_acquire_duration_seconds_bucket", "redsync_acquire_duration_seconds_count", "redsync_acquire_duration_seconds_sum",
-		"redsync_events_dropped_total", "redsync_extend_total", "redsync_held",
-		"redsync_hold_duration_seconds_bucket", "redsync_hold_duration_seconds_count", "redsync_hold_duration_seconds_sum",
-		"redsync_lost_total",
-		"redsync_node_down_total", "redsync_node_duration_seconds_bucket", "redsync_node_duration_seconds_count",
-		"redsync_node_duration_seconds_sum", "redsync_node_failing", "redsync_waiting",
-	}, slices.Sorted(maps.Keys(found)))
-	page, err := os.ReadFile("../../redsyncotel/README.md")
-	require.NoError(t, err)
+	assert.Equal(t, `redsync_acquire_duration_seconds_bucket
+redsync_acquire_duration_seconds_count
+redsync_acquire_duration_seconds_sum
+redsync_events_dropped_total
+redsync_extend_total
+redsync_held
+redsync_hold_duration_seconds_bucket
+redsync_hold_duration_seconds_count
+redsync_hold_duration_seconds_sum
+redsync_lost_total
+redsync_node_down_total
+redsync_node_duration_seconds_bucket
+redsync_node_duration_seconds_count
+redsync_node_duration_seconds_sum
+redsync_node_failing
+redsync_waiting`, strings.Join(slices.Sorted(maps.Keys(found)), "\n"))
+	page := read(t, "../../redsyncotel/README.md")
 	for name := range found {
-		assert.Contains(t, string(page), "`"+instrument(name)+"`")
+		assert.Contains(t, page, "`"+instrument(name)+"`")
 	}
 }
 
@@ -111,7 +116,6 @@ func instrument(metric string) string {
 
 // checkQuery checks that each metric in a query exists, and has the labels that the query uses.
 func checkQuery(t *testing.T, found map[string][]string, query string) {
-	t.Helper()
 	metrics := metricsIn(query)
 	require.NotEmpty(t, metrics, query)
 	labels := regexp.MustCompile(`(\w+)(?:=~|!=|=)"`).FindAllStringSubmatch(query, -1)
@@ -163,11 +167,10 @@ type dashboard struct {
 
 // The dashboard has the form that Grafana reads, and each of its queries finds something.
 func TestDashboard(t *testing.T) {
-	file, err := os.ReadFile("../../redsyncotel/dashboard.json")
-	require.NoError(t, err)
+	file := read(t, "../../redsyncotel/dashboard.json")
 	var d dashboard
-	require.NoError(t, json.Unmarshal(file, &d))
-	for _, key := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(string(file), -1) {
+	require.NoError(t, json.Unmarshal([]byte(file), &d))
+	for _, key := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(file, -1) {
 		assert.Contains(t, strings.Fields(keys), key[1])
 	}
 	assert.NotEmpty(t, d.UID)
@@ -182,7 +185,7 @@ func TestDashboard(t *testing.T) {
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				require.Empty(t, cells[at], "%s overlaps", p.Title)
+				require.Empty(t, cells[at], p.Title)
 				cells[at] = p.Title
 			}
 		}
@@ -195,7 +198,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen, 10, "it shows each instrument")
+	assert.Len(t, seen, 10) // it shows each instrument
 	for _, v := range d.Templating.List {
 		if v.Type == "query" {
 			assert.Equal(t, here, v.Datasource)
@@ -221,18 +224,16 @@ func TestAlertRules(t *testing.T) {
 	decoder := yaml.NewDecoder(file)
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&rules))
-	page, err := os.ReadFile("../../redsyncotel/README.md")
-	require.NoError(t, err)
-	tests, err := os.ReadFile("../../redsyncotel/alerts_test.yml") // for promtool
-	require.NoError(t, err)
+	page := read(t, "../../redsyncotel/README.md")
+	tests := read(t, "../../redsyncotel/alerts_test.yml") // for promtool
 	found := scraped(t)
 	for _, r := range rules.Groups[0].Rules {
 		checkQuery(t, found, r.Expr)
 		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
-		assert.Contains(t, string(page), "`"+r.Alert+"`")
-		assert.Regexp(t, "alertname: "+r.Alert+"\n +exp_alerts:", string(tests), "a test in which it fires")
-		assert.Contains(t, string(tests), "alertname: "+r.Alert+"}", "and one in which it does not")
+		assert.Contains(t, page, "`"+r.Alert+"`")
+		assert.Regexp(t, "alertname: "+r.Alert+"\n +exp_alerts:", tests) // it fires
+		assert.Contains(t, tests, "alertname: "+r.Alert+"}")             // and it does not
 		if r.For != "" {
 			_, err := time.ParseDuration(r.For)
 			require.NoError(t, err, r.Alert)

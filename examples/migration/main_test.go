@@ -55,7 +55,6 @@ func TestRunRealServers(t *testing.T) {
 // are the short ones of redsync, so an operation may fail while the machine stalls. Therefore
 // the program gets up to two more attempts, each on nodes of its own.
 func requireRuns(t *testing.T, start func() (addresses []string)) {
-	t.Helper()
 	var out bytes.Buffer
 	err := run(t.Context(), start(), &out)
 	for again := 0; again < 2 && (err != nil || out.String() != want); again++ {

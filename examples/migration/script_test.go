@@ -20,7 +20,6 @@ const page = "../../docs/from-redsync-v4.md"
 
 // block returns the only code block of the page in that language.
 func block(t *testing.T, language string) string {
-	t.Helper()
 	text := read(t, page)
 	require.Equal(t, 1, strings.Count(text, "```"+language+"\n"))
 	_, rest, _ := strings.Cut(text, "```"+language+"\n")
@@ -30,7 +29,6 @@ func block(t *testing.T, language string) string {
 }
 
 func read(t *testing.T, file string) string {
-	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return string(text)
@@ -38,7 +36,6 @@ func read(t *testing.T, file string) string {
 
 // move runs the script of the page in a directory with these files, and returns what becomes of them.
 func move(t *testing.T, files map[string]string) map[string]string {
-	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the script is for a POSIX shell")
 	}

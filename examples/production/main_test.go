@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,36 +50,6 @@ func TestPageShowsTheProgram(t *testing.T) {
 	}
 }
 
-// output collects what the program prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// awaits waits until the program has printed text n times since from.
-func (o *output) awaits(t *testing.T, from int, text string, n int) {
-	t.Helper()
-	for range 6000 {
-		if strings.Count(o.String()[from:], text) >= n {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	require.Fail(t, "the program does not print "+text, o.String())
-}
-
 // The program works on five servers with a password. Its jobs go on while one server is down and another one has forgotten
 // its keys. After SIGTERM it ends without an error, and leaves no lock.
 func TestJobsGoOnWhileServersFail(t *testing.T) {
@@ -101,17 +69,26 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	cmd := program(ctx, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
 		"-expiry", "1m", "-guard", "1m", "-step", "50ms")
 	cmd.Env = append(cmd.Env, "REDIS_PASSWORD="+password)
-	var out output
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	said := func() string {
+		text, _ := os.ReadFile(out.Name())
+		return string(text)
+	}
+	// says waits until the program has printed text n times since from.
+	says := func(from int, text string, n int) {
+		require.Eventually(t, func() bool { return strings.Count(said()[from:], text) >= n }, time.Minute, 10*time.Millisecond, text)
+	}
 	require.NoError(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 
 	works := func(rounds int) {
-		t.Helper()
-		from := len(out.String())
-		out.awaits(t, from, " report part=4 ", rounds)
-		out.awaits(t, from, " load part=4", rounds)
+		from := len(said())
+		says(from, " report part=4 ", rounds)
+		says(from, " load part=4", rounds)
 	}
 	works(1)
 	servers[0].Kill()
@@ -119,16 +96,16 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	servers[1].Kill()
 	servers[1].Restart()
 	works(2)
-	out.awaits(t, 0, "redsync: node is down", 1)
+	says(0, "redsync: node is down", 1)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, <-done, out.String())
-	assert.NotContains(t, out.String(), " ERROR ", out.String())
-	assert.NotContains(t, out.String(), "lock is lost", out.String())
+	require.NoError(t, <-done, said())
+	assert.NotContains(t, said(), " ERROR ", said())
+	assert.NotContains(t, said(), "lock is lost", said())
 	for i, s := range servers[1:] {
 		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
 		left, err := client.Exists(ctx, "report", "load").Result()
 		require.NoError(t, err)
-		assert.Zero(t, left, "locks that are left on node %d", i+1)
+		assert.Zero(t, left, i+1)
 		require.NoError(t, client.Close())
 	}
 }

@@ -65,10 +65,10 @@ func TestTransferIsSettledWhereverItsWorkerDies(t *testing.T) {
 			a, b := s.worker(t, "A"), s.worker(t, "B")
 			s.on = func(line string) {
 				if strings.HasPrefix(line, c.after) {
-					_ = a.bank.Close()
+					a.bank.Close()
 				}
 			}
-			_ = a.transfer(rigtest.Bounded(t), first, second, 30) // fails, unless the bank has answered its last request
+			a.transfer(rigtest.Bounded(t), first, second, 30) // fails, unless the bank has answered its last request
 			require.NoError(t, b.transfer(rigtest.Bounded(t), second, first, 10))
 			require.NoError(t, s.bank.audit(2*balance, 0))
 			assert.Equal(t, c.want, [2]int{s.bank.accounts[first].Balance, s.bank.accounts[second].Balance})
@@ -96,7 +96,7 @@ func TestTransferWithoutTheRefusalMakesMoney(t *testing.T) {
 	require.NoError(t, s.bank.audit(2*balance, 1))
 	require.ErrorContains(t, s.bank.audit(2*balance, 0), "want 0 stale tokens")
 	require.NoError(t, a.store(newest, late, "deposits 30"))
-	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "A's late deposit must also overwrite B's withdrawal of 10")
+	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing") // A's late deposit must also overwrite B's withdrawal of 10
 }
 
 func TestTransferFails(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTransferFails(t *testing.T) {
 	w := s.worker(t, "A")
 	require.ErrorContains(t, w.transfer(rigtest.Bounded(t), first, second, balance+1), "has only 100")
 	require.ErrorIs(t, w.transfer(rigtest.Bounded(t), first, first, 10), errSame)
-	require.NoError(t, s.bank.audit(2*balance, 0), "a transfer that fails must lose no money")
+	require.NoError(t, s.bank.audit(2*balance, 0)) // a transfer that fails must lose no money
 	s.bank.accounts[first] = Account{Name: first, Balance: 70, Sent: &Payment{ID: "x", To: "account:3", Amount: 30}}
 	require.ErrorIs(t, w.transfer(rigtest.Bounded(t), first, second, 1), errElsewhere)
 	require.ErrorContains(t, s.bank.audit(170, 0), "on its way")
@@ -122,7 +122,6 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	t.Helper()
 	s := &scene{nodes: redsynctest.Start(t, 3), on: func(string) {}}
 	s.bank = newBank(func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)
@@ -137,12 +136,11 @@ func (s *scene) lines() string { return strings.Join(s.said, "\n") }
 
 // worker returns a worker with connections of its own.
 func (s *scene) worker(t *testing.T, who string) *worker {
-	t.Helper()
 	address, stop, err := rig.Serve(s.bank)
 	require.NoError(t, err)
 	conn, err := rpc.Dial("tcp", address)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(); stop() })
+	t.Cleanup(func() { conn.Close(); stop() })
 	rs := s.nodes.Process().With(redsync.WithTimeoutFactor(0.45)) // the machine may be busy
 	return &worker{who, rs, conn, func() error { return nil }}
 }

@@ -23,7 +23,6 @@ func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 // lasted returns the time of the last line.
 func lasted(t *testing.T, text string) time.Duration {
-	t.Helper()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	seconds, err := strconv.ParseFloat(strings.Fields(lines[len(lines)-1])[0], 64)
 	require.NoError(t, err, text)
@@ -40,7 +39,7 @@ func TestRunEmbeddedNodes(t *testing.T) {
 		assert.Less(t, lasted(t, text), 21*time.Second)
 		assert.GreaterOrEqual(t, strings.Count(text, " has the lock: "), 6, text)
 		for id := range 4 {
-			assert.NotContains(t, text, fmt.Sprintf("worker %d  locks: 0,", id+1), "every worker must acquire the lock at least once")
+			assert.NotContains(t, text, fmt.Sprintf("worker %d  locks: 0,", id+1)) // every worker must acquire the lock at least once
 		}
 		assert.GreaterOrEqual(t, strings.Count(text, " its lock is extended, "), 20, text)
 		assert.Contains(t, text, "The end: the time is up")
@@ -50,7 +49,6 @@ func TestRunEmbeddedNodes(t *testing.T) {
 
 // assertUndisturbed checks that every hold ended as planned, and left no key.
 func assertUndisturbed(t *testing.T, text string) {
-	t.Helper()
 	assert.NotContains(t, text, "LOST", text)
 	assert.NotContains(t, text, "could not", text)
 	assert.NotContains(t, text, "do not confirm", text)
@@ -101,90 +99,66 @@ func TestRunUnreachableNodes(t *testing.T) {
 
 // parse returns the config of a command line.
 func parse(t *testing.T, args ...string) *config {
-	t.Helper()
 	cfg := &config{}
 	require.NoError(t, cfg.flags().Parse(args))
 	require.NoError(t, cfg.check())
 	return cfg
 }
 
-// runOn runs workers on nodes inside the process, which the caller disturbs.
-func runOn(t *testing.T, nodes *redsynctest.Nodes, args ...string) (string, error) {
-	t.Helper()
-	n := rig.Inside(nodes)
-	defer n.Close()
-	var out bytes.Buffer
-	err := runWorkers(t.Context(), parse(t, args...), n, &out)
-	return out.String(), err
-}
-
-func TestRunMinorityFails(t *testing.T) {
+// disturbed runs workers on nodes inside the process, which a test disturbs.
+func disturbed(t *testing.T, disturb func(*redsynctest.Nodes), args ...string) (text string, err error) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.New(5)
-		time.AfterFunc(5*time.Second, nodes.Node(1).Down)
-		time.AfterFunc(7*time.Second, nodes.Node(3).Freeze)
-		time.AfterFunc(12*time.Second, nodes.Node(1).Up)
-		time.AfterFunc(8*time.Second, nodes.Node(3).Thaw)
-		text, err := runOn(t, nodes, "-for", "20s")
-		require.NoError(t, err)
-		assertUndisturbed(t, text)
+		disturb(nodes)
+		n := rig.Inside(nodes)
+		defer n.Close()
+		var out bytes.Buffer
+		err = runWorkers(t.Context(), parse(t, args...), n, &out)
+		text = out.String()
 	})
+	return text, err
 }
 
 func TestRunQuorumFailsForGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.New(5)
-		time.AfterFunc(4*time.Second, func() { // the second hold has begun at 3 s
-			nodes.Node(0).Down()
-			nodes.Node(1).Down()
-			nodes.Node(2).Freeze()
-		})
-		text, err := runOn(t, nodes, "-for", "5m", "-workers", "1")
-		require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
-		assert.InDelta(t, 24.5, lasted(t, text).Seconds(), 10.5, text)
-		assert.NotContains(t, text, "No two")
-		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
-		assert.Contains(t, text, "stops working: redsync: lock lost")
-	})
+	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
+		for _, fail := range []func(){nodes.Node(0).Down, nodes.Node(1).Down, nodes.Node(2).Freeze} {
+			time.AfterFunc(4*time.Second, fail) // the second hold has begun at 3 s
+		}
+	}, "-for", "5m", "-workers", "1")
+	require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
+	assert.InDelta(t, 24.5, lasted(t, text).Seconds(), 10.5, text)
+	assert.NotContains(t, text, "No two")
+	assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+	assert.Contains(t, text, "stops working: redsync: lock lost")
 }
 
 // Another process holds the lock for longer than patience, and two of five nodes
 // are dead. The worker must wait for the lock, and must not end the run as if no
 // quorum could be reached.
 func TestRunTakenByAnotherProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.New(5)
+	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
 		nodes.Node(0).Down()
 		nodes.Node(1).Down()
 		nodes.HoldBySomebody("example-worker")
 		time.AfterFunc(30*time.Second, func() { nodes.Expire("example-worker") })
-		text, err := runOn(t, nodes, "-for", "40s", "-workers", "1")
-		require.NoError(t, err, text)
-		assert.Contains(t, text, "waits: another worker has the lock")
-		assert.Contains(t, text, " has the lock: ")
-		assertUndisturbed(t, text)
-	})
+	}, "-for", "40s", "-workers", "1")
+	require.NoError(t, err, text)
+	assert.Contains(t, text, "waits: another worker has the lock")
+	assert.Contains(t, text, " has the lock: ")
+	assertUndisturbed(t, text)
 }
 
 func TestRunQuorumFailsForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.New(5)
-		time.AfterFunc(3200*time.Millisecond, func() { // the third hold has begun at 3 s
-			for i := range 3 {
-				nodes.Node(i).Freeze()
-			}
-		})
-		time.AfterFunc(7*time.Second, func() {
-			for i := range 3 {
-				nodes.Node(i).Thaw()
-			}
-		})
-		text, err := runOn(t, nodes, "-for", "20s", "-expiry", "1s", "-workers", "1")
-		require.NoError(t, err, text)
-		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
-		assert.Contains(t, text[strings.Index(text, "LOST"):], " has the lock: ")
-		assert.Contains(t, text, "keys left on the nodes: 0", text)
-	})
+	text, err := disturbed(t, func(nodes *redsynctest.Nodes) {
+		for i := range 3 {
+			time.AfterFunc(3200*time.Millisecond, nodes.Node(i).Freeze) // the third hold has begun at 3 s
+			time.AfterFunc(7*time.Second, nodes.Node(i).Thaw)
+		}
+	}, "-for", "20s", "-expiry", "1s", "-workers", "1")
+	require.NoError(t, err, text)
+	assert.Equal(t, 1, strings.Count(text, "LOST"), text)
+	assert.Contains(t, text[strings.Index(text, "LOST"):], " has the lock: ")
+	assert.Contains(t, text, "keys left on the nodes: 0", text)
 }
 
 // TestRefereeFindsTwoHolders shows that the referee would notice two holders.
