@@ -251,6 +251,13 @@ func (err ErrWrongType) Unwrap() error { return err.answer }
 // errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
 var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
 
+// These are the ErrNoQuorum of an operation to which answers leave no quorum. errNameDenied: so many nodes deny the name of
+// the lock. errDenied: so many deny the operation. Other locks, or other operations, may be allowed.
+var (
+	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
+	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
+)
+
 // nodeError returns the error of node i, which has failed because of err.
 func nodeError(i int, address string, err error) *RedisError {
 	if pool.IsWrongType(err) {

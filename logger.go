@@ -40,16 +40,16 @@ func (o *observers) withLogger(log *slog.Logger, states *journal.Journal) *obser
 func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	switch {
 	case errors.Is(a.Err, errForeign):
-		const message = "redsync: a key has another type"
-		if total, say := l.states.Rarely(l.log, journal.Subject{Message: message}, 1, journal.Every); say {
-			l.write(ctx, slog.LevelWarn, message, a.Name, a.Err, andOmitted(nil, total)...)
-		}
+		l.rarely(ctx, journal.Every, "redsync: a key has another type", a.Name, 0, a.Err)
+	case errors.Is(a.Err, errNameDenied):
+		l.rarely(ctx, journal.Every, "redsync: the nodes deny the name of the lock", a.Name, 0, a.Err)
 	case errors.Is(a.Err, ErrNoQuorum):
 		l.states.NoQuorum(l.log, journal.Trouble{
 			Name: a.Name, Tries: a.Try, Joins: ctx.Value(joinsKey{}) != nil, Err: a.Err,
+			Op: journal.Locks, Denied: errors.Is(a.Err, errDenied),
 		})
 	case a.Err == nil || errors.Is(a.Err, ErrFailed):
-		l.states.Answered(l.log, nil, a.Start)
+		l.states.Answered(l.log, journal.Locks, nil, a.Start)
 	}
 	message := "redsync: attempt won"
 	if a.Err != nil {
@@ -74,10 +74,12 @@ func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
 	switch {
 	case e.Err == nil:
-		l.states.Answered(l.log, extendedBy(ctx), e.Start)
+		l.states.Answered(l.log, journal.Extends, extendedBy(ctx), e.Start)
 	case errors.Is(e.Err, ErrNoQuorum):
 		message = "redsync: extend failed"
-		l.states.NoQuorum(l.log, journal.Trouble{Name: e.Name, Held: extendedBy(ctx), Err: e.Err})
+		l.states.NoQuorum(l.log, journal.Trouble{
+			Name: e.Name, Held: extendedBy(ctx), Err: e.Err, Op: journal.Extends, Denied: errors.Is(e.Err, errDenied),
+		})
 	default:
 		message = "redsync: extend failed"
 		if !isExpected(e.Err) && !errors.Is(e.Err, ErrLockLost) {
@@ -95,10 +97,11 @@ func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
 	switch {
 	case r.Err == nil:
+		l.states.Answered(l.log, journal.Unlocks, nil, r.Start)
 		l.debug(ctx, "redsync: unlocked", r.Name, nil, args...)
 		return
 	case errors.Is(r.Err, ErrNoQuorum):
-		l.states.NoQuorum(l.log, journal.Trouble{Name: r.Name, Err: r.Err})
+		l.states.NoQuorum(l.log, journal.Trouble{Name: r.Name, Err: r.Err, Op: journal.Unlocks, Denied: errors.Is(r.Err, errDenied)})
 	case r.Ended && errors.Is(r.Err, ErrLockAlreadyExpired) && !isExpected(r.Err):
 		l.write(ctx, slog.LevelError, "redsync: lost", r.Name, r.Err, "held", r.Held)
 	}
@@ -142,7 +145,7 @@ func (l *logObserver) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
 }
 
 func (l *logObserver) observeNodeStillDown(_ context.Context, d observe.NodeDown) {
-	l.states.NodeStillDown(d.Node, d.Address, d.Err)
+	l.states.NodeStillDown(l.log, d.Node, d.Address, d.Err)
 }
 
 func (l *logObserver) ObserveNodeUp(_ context.Context, u observe.NodeUp) {
@@ -181,7 +184,7 @@ func isExpected(err error) bool {
 	return false
 }
 
-// rarely writes a Warn of a lock and a node, if per has passed since the last one of that node.
+// rarely writes a Warn of a lock and a node (0 for none), if per has passed since the last one of that node.
 func (l *logObserver) rarely(
 	ctx context.Context, per time.Duration, message, name string, node int, err error, args ...any,
 ) {

@@ -189,7 +189,7 @@ func (e *events) NodeStillDown(n *quorum.Node, err error) {
 	tellOfNoCall(e, stillDownObserver.observeNodeStillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// A stillDownObserver is told of another reason for which a node is down.
+// A stillDownObserver is told that a node is still down, perhaps for another reason.
 type stillDownObserver interface {
 	observeNodeStillDown(ctx context.Context, d observe.NodeDown)
 }

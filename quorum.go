@@ -250,20 +250,25 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
 	why := ErrNoQuorum
-	var denying, foreign claim.Nodes
-	for i, v := range res.Votes {
-		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {
-			denying = denying.With(i)
+	failing := func(so func(error) bool) (nodes claim.Nodes) {
+		for i, v := range res.Votes {
+			if v.Choice == claim.Failed && so(v.Err) {
+				nodes = nodes.With(i)
+			}
 		}
-		if v.Choice == claim.Failed && pool.IsWrongType(v.Err) {
-			foreign = foreign.With(i)
-		}
+		return nodes
 	}
-	if res.Rule.Blocks(denying) {
+	permanent := failing(pool.IsPermanent)
+	if res.Rule.Blocks(permanent) {
 		text += "; this will not pass by itself"
 	}
-	if res.Rule.Blocks(foreign) {
+	switch {
+	case res.Rule.Blocks(failing(pool.IsWrongType)):
 		why = errForeign
+	case res.Rule.Blocks(failing(quorum.IsNameDenied)):
+		why = errNameDenied
+	case res.Rule.Blocks(permanent | failing(quorum.IsOfCommand)):
+		why = errDenied
 	}
 	return &said{why, text}
 }

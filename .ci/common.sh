@@ -55,11 +55,25 @@ install_tools() {
 		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 	fi
 	[ -z "$no_cluster" ] || as_root rm "$no_cluster"
+	command -v promtool >/dev/null || install_promtool
 	go version
 	redis-server --version
 	/usr/sbin/mariadbd --version
 	ls -d /usr/lib/postgresql/*
 }
+
+# install_promtool takes one program out of the package prometheus, which would also start a server and bring fonts.
+install_promtool() {
+	local dir
+	dir=$(mktemp -d)
+	[ -n "$(apt-cache policy prometheus)" ] || as_root apt-get update
+	(cd "$dir" && apt-get download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xf - ./usr/bin/promtool)
+	as_root install "$dir/usr/bin/promtool" /usr/local/bin/
+	rm -r "$dir"
+}
+
+# alert_rules runs the tests of the alert rules.
+alert_rules() { promtool test rules redsyncotel/alerts_test.yml; }
 
 # all_but_servers makes links in directory $1 to the programs on PATH, without those of Redis and Valkey.
 all_but_servers() {

@@ -228,6 +228,27 @@ func TestHeldAndWaitingAreZeroAfterEveryFault(t *testing.T) {
 	}
 }
 
+// A node that is down is failing until it has a lock again, and its series stays.
+func TestANodeIsFailingWhileItIsDown(t *testing.T) {
+	onKit(t, func(k kit) {
+		uses := func() map[string][]series {
+			k.unlock(k.held())
+			settles()
+			return collect(t, k.reader)
+		}
+		k.nodes.Node(4).Down()
+		for range 2 {
+			assert.EqualValues(t, 1, total(uses()["redsync.node.failing"], "redsync.node", "4"))
+		}
+		k.nodes.Node(4).Up()
+		uses()
+		found := uses()
+		assert.Len(t, found["redsync.node.failing"], 1)
+		assert.Zero(t, total(found["redsync.node.failing"]))
+		assert.EqualValues(t, 1, total(found["redsync.node.down"]))
+	})
+}
+
 // While it is held, a lock counts as held, in its mode, and a call that waits as waiting.
 func TestHeldAndWaitingWhileTheyLast(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -99,6 +99,10 @@ func collect(t *testing.T, reader sdkmetric.Reader) map[string][]series {
 				for _, p := range data.DataPoints {
 					found[m.Name] = append(found[m.Name], series{attributes: text(p.Attributes), value: p.Value})
 				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					found[m.Name] = append(found[m.Name], series{attributes: text(p.Attributes), value: p.Value})
+				}
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
 					s := series{attributes: text(p.Attributes), value: int64(p.Count), sum: p.Sum}

@@ -83,6 +83,7 @@ type Observer struct {
 	acquire, hold, node                  metric.Float64Histogram
 	held, waiting                        metric.Int64UpDownCounter
 	lost, extend, nodeDown, eventDropped metric.Int64Counter
+	nodeFailing                          metric.Int64Gauge
 }
 
 // All that an Observer observes.
@@ -96,6 +97,7 @@ var (
 	_ observe.DetachedObserver      = (*Observer)(nil)
 	_ observe.LostObserver          = (*Observer)(nil)
 	_ observe.NodeDownObserver      = (*Observer)(nil)
+	_ observe.NodeUpObserver        = (*Observer)(nil)
 	_ observe.EventsDroppedObserver = (*Observer)(nil)
 )
 
@@ -155,7 +157,9 @@ func (o *Observer) makeInstruments(m metric.Meter) error {
 	o.extend = counter("redsync.extend", "Extensions by Extend, Downgrade and the watchdog.", "{extension}")
 	o.nodeDown = counter("redsync.node.down", "How often a node began to fail.", "{outage}")
 	o.eventDropped = counter("redsync.events.dropped", "Events that were dropped, because an observer was too slow.", "{event}")
-	if err := errors.Join(errs...); err != nil {
+	var err error
+	o.nodeFailing, err = m.Int64Gauge("redsync.node.failing", metric.WithDescription("1 while a node is down, otherwise 0."), metric.WithUnit("{node}"))
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
 	o.ObserveEventsDropped(context.Background(), observe.EventsDropped{}) // otherwise a query for an increase misses the first
@@ -301,10 +305,18 @@ func (o *Observer) ended(ctx context.Context, t *table, mode observe.Mode, outco
 	o.hold.Record(ctx, held.Seconds(), t.options(point{mode: mode, outcome: outcome}).record...)
 }
 
-// ObserveNodeDown counts that a node has begun to fail, and how often it had done so without an event.
+// ObserveNodeDown notes that a node has begun to fail, and counts how often it has.
 func (o *Observer) ObserveNodeDown(ctx context.Context, n observe.NodeDown) {
 	defer caught()
-	o.nodeDown.Add(ctx, int64(1+n.Omitted), o.nodes.options(point{node: n.Node + 1}).add...)
+	of := o.nodes.options(point{node: n.Node + 1})
+	o.nodeDown.Add(ctx, int64(1+n.Omitted), of.add...)
+	o.nodeFailing.Record(ctx, 1, of.record...)
+}
+
+// ObserveNodeUp notes that a node works again.
+func (o *Observer) ObserveNodeUp(ctx context.Context, n observe.NodeUp) {
+	defer caught()
+	o.nodeFailing.Record(ctx, 0, o.nodes.options(point{node: n.Node + 1}).record...)
 }
 
 // ObserveEventsDropped counts events that were dropped.

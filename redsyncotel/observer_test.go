@@ -113,6 +113,7 @@ func limits(n, k int) map[string]int {
 		"redsync.lost":             60 * k,
 		"redsync.extend":           124 * k,
 		"redsync.node.down":        n,
+		"redsync.node.failing":     n,
 		"redsync.events.dropped":   1,
 	}
 }
@@ -141,7 +142,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			}
 		}
 		assert.Len(t, found, len(limit))
-		for name := range strings.FieldsSeq("redsync.hold.duration redsync.node.duration redsync.held redsync.waiting redsync.node.down") {
+		for name := range strings.FieldsSeq("redsync.hold.duration redsync.node.duration redsync.held redsync.waiting redsync.node.down redsync.node.failing") {
 			assert.Len(t, found[name], limit[name], name) // the formula is exact
 		}
 	}

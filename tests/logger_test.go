@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -83,6 +84,54 @@ func TestLoggerLevels(t *testing.T) {
 			f.lose(majority...)
 			time.Sleep(20 * sec)
 		}, map[string]int{"ERROR redsync: lost": 1}},
+		"the user may lock only some names": {func(f field) {
+			for range 9 {
+				for _, n := range f.nodes {
+					n.On("set", 1<<20, embedded.Fault{Err: "NOPERM No permissions to access a key"})
+					n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
+				}
+				for _, o := range []opts{nil, {withFair}, {withShared}} {
+					require.ErrorIs(f, f.NewMutex("denied", o...).TryLock(), redsync.ErrNoQuorum)
+				}
+				synctest.Wait()
+				for _, n := range f.nodes {
+					n.Heal()
+				}
+				f.uses()
+				time.Sleep(time.Second)
+			}
+		}, map[string]int{"WARN redsync: the nodes deny the name of the lock": 1}},
+		"one node denies some names": {func(f field) {
+			for range 60 {
+				f.nodes[1].On("set", 1, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
+				f.uses()
+				f.uses()
+				time.Sleep(time.Second)
+			}
+		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
+		"the nodes execute SET, and no script": {func(f field) {
+			for i, n := range f.nodes {
+				n.On("evalsha", 1<<20, embedded.Fault{Err: []string{
+					"ERR command is not allowed", "NOPERM this user has no permissions to run the 'evalsha' command",
+				}[i%2]})
+			}
+			for i := range 50 { // for 25 s
+				m := locked(f, f.NewMutex(fmt.Sprint(i)))
+				failsWith(f, m.Extend, redsync.ErrNoQuorum)
+				failsWith(f, m.Unlock, redsync.ErrNoQuorum)
+				time.Sleep(500 * ms)
+			}
+		}, map[string]int{"WARN redsync: no quorum": 3, "WARN redsync: node is down": 5}},
+		"a node is back after a pause": {func(f field) {
+			f.kill(1)
+			f.uses()
+			time.Sleep(time.Minute)
+			f.restart(1)
+			f.nodes[1].On("set", 1, embedded.Fault{Delay: 10 * ms}) // it answers after the others
+			f.uses()
+			time.Sleep(time.Second)
+			f.uses()
+		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
 	} {
 		playMetAs(t, name, func(f field) {
 			book := newLogbook()

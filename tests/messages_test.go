@@ -156,8 +156,9 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(0)
 		return f.Ping(limited(f, sec))
 	},
-	"no permission": denied("NOPERM this user has no permissions to run the command"),
-	"no login":      denied("NOAUTH Authentication required."),
+	"no permission":              denied("NOPERM this user has no permissions to run the command"),
+	"no permission for the name": denied("NOPERM No permissions to access a key"),
+	"no login":                   denied("NOAUTH Authentication required."),
 	"a key of another type": func(f speech) error {
 		for _, n := range f.nodes[:3] {
 			_, _ = n.Lpush("x", "")

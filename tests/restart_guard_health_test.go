@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -109,9 +110,25 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 			require.Len(f, lines, 3)
 			assert.Contains(f, lines[0], " error=")
 			assert.NotContains(f, lines[0], "restart guard")
-			assert.Regexp(f, `level=WARN .* for=10s error="its server started [67](\.\d+)?s ago, and the restart guard \(8s \+ 1\.082s\) ignores it for another [23]\.\d+s"$`, lines[1])
+			assert.Regexp(f, `level=WARN .* for=10(\.\d)?s error="its server started [67](\.\d+)?s ago, and the restart guard \(8s \+ 1\.082s\) ignores it for another [123]\.\d+s"$`, lines[1])
 			assert.Regexp(f, `level=INFO .* down=1[2-4](\.\d)?s$`, lines[2])
 			f.unlock(m)
 		})
 	}
+}
+
+// The first lock after the guard has ended says no more that the node is down: the node may answer after the others.
+func TestLogOfANodeWhoseGuardHasEnded(t *testing.T) {
+	play(t, func(f field) {
+		book := newLogbook()
+		u := user{f.T, f.veteran(guards[true]...).With(book.option())}
+		f.reboot(true, 2)
+		u.uses()
+		time.Sleep(15 * time.Second)
+		f.nodes[2].On("set", 1, embedded.Fault{Delay: 10 * ms})
+		u.uses()
+		time.Sleep(time.Second)
+		u.uses()
+		assert.Equal(f, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}, book.above())
+	})
 }

@@ -20,7 +20,7 @@ import (
 func stuckScripts(t *testing.T) (deletes, removes string) {
 	t.Helper()
 	_, section, _ := strings.Cut(read(t, "../docs/operating.md"), "\n## A lock is stuck\n")
-	found := regexp.MustCompile(`(?m)^redis-cli -h \$node EVAL "(.*)" 1 orders:17 'VALUE'$`).FindAllStringSubmatch(section, -1)
+	found := regexp.MustCompile(`(?m)^ask EVAL "(.*)" 1 orders:17 'VALUE'$`).FindAllStringSubmatch(section, -1)
 	require.Len(t, found, 2)
 	shell := strings.NewReplacer(`\\`, `\`)
 	return shell.Replace(found[0][1]), shell.Replace(found[1][1])

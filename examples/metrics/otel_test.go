@@ -96,6 +96,7 @@ redsync_node_down_total
 redsync_node_duration_seconds_bucket
 redsync_node_duration_seconds_count
 redsync_node_duration_seconds_sum
+redsync_node_failing
 redsync_waiting`, strings.Join(slices.Sorted(maps.Keys(found)), "\n"))
 	page := read(t, "../../redsyncotel/README.md")
 	for name := range found {
@@ -197,7 +198,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen, 9) // it shows each instrument
+	assert.Len(t, seen, 10) // it shows each instrument
 	for _, v := range d.Templating.List {
 		if v.Type == "query" {
 			assert.Equal(t, here, v.Datasource)
@@ -224,12 +225,15 @@ func TestAlertRules(t *testing.T) {
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&rules))
 	page := read(t, "../../redsyncotel/README.md")
+	tests := read(t, "../../redsyncotel/alerts_test.yml") // for promtool
 	found := scraped(t)
 	for _, r := range rules.Groups[0].Rules {
 		checkQuery(t, found, r.Expr)
 		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
 		assert.Contains(t, page, "`"+r.Alert+"`")
+		assert.Regexp(t, "alertname: "+r.Alert+"\n +exp_alerts:", tests) // it fires
+		assert.Contains(t, tests, "alertname: "+r.Alert+"}")             // and it does not
 		if r.For != "" {
 			_, err := time.ParseDuration(r.For)
 			require.NoError(t, err, r.Alert)

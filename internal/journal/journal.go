@@ -1,5 +1,5 @@
 // Package journal decides how often a log says what lasts: that a node is down, and that no quorum answers. Such a
-// state is said when it begins, then every 10 s while operations show that it lasts, and when it ends. It makes no
+// state is said when it begins, then every 10 s while operations fail because of it, and when it ends. It makes no
 // difference how many locks and goroutines run into it.
 //
 // A Journal has no goroutine and no timer. The events that show a state also say it again. So a program that uses no
@@ -29,6 +29,7 @@ type Journal struct {
 	closed     bool
 	loggers    []*slog.Logger // those whose locks had events while a state lasted; none if no state lasts
 	quorum     state          // no quorum answers
+	denied     Op             // the kinds of operations that a quorum has denied since then; a quorum that executes another kind is no end
 	nodes      []down         // by index, as far as they have been down
 	twins      map[[2]int]*twins
 	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
@@ -54,7 +55,7 @@ func (j *Journal) Close() {
 	defer j.mu.Unlock()
 	j.closed = true
 	j.loggers, j.nodes, j.twins, j.unextended = nil, nil, nil, nil
-	j.quorum = state{}
+	j.quorum, j.denied = state{}, 0
 	j.notices.Add(j, j.leftovers.say)
 }
 
@@ -116,7 +117,20 @@ type Trouble struct {
 	Joins bool // the call waits from now on, and is not among those that wait yet
 	Held  Hold // the lock that the operation was to extend; nil for other operations
 	Err   error
+
+	Op     Op   // what was tried
+	Denied bool // enough nodes deny it to leave no quorum, so it does not pass by itself
 }
+
+// An Op is a kind of operation. A quorum may answer one kind and deny another one.
+type Op uint8
+
+// The kinds of operations.
+const (
+	Locks Op = 1 << iota
+	Extends
+	Unlocks
+)
 
 // NoQuorum notes an operation to which no quorum has answered. log is the logger of its lock.
 func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
@@ -131,6 +145,9 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	}
 	now := time.Now()
 	j.quorum.begin(now, t.Err)
+	if t.Denied {
+		j.denied |= t.Op
+	}
 	j.sayLocked(log, now, &t)
 }
 
@@ -145,7 +162,7 @@ func (j *Journal) sweepLocked() {
 // Answered notes an operation to which a quorum has answered. It began at start. extended is the lock that it has
 // extended, nil if it was to extend none. An operation that began earlier than the lack of a quorum does not prove the end
 // of that.
-func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
+func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Time) {
 	if !j.lasts.Load() {
 		return
 	}
@@ -156,6 +173,9 @@ func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
 	}
 	delete(j.unextended, extended)
 	now := time.Now()
+	if j.denied &^= op; j.denied != 0 {
+		return
+	}
 	if q := &j.quorum; q.on && !start.Before(q.since) {
 		lasted := now.Sub(q.since)
 		if q.end(now) {
@@ -175,6 +195,7 @@ func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
 type down struct {
 	state
 	address string
+	fails   time.Time // when it was last seen to fail
 }
 
 // NodeDown notes that a node is down. omitted is how often that was so without an event.
@@ -193,22 +214,27 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 		n.omitted += omitted
 	}
 	n.begin(now, err)
+	n.fails = now
 	j.sayLocked(log, now, nil)
 }
 
-// NodeStillDown notes that a node which is down is so for another reason.
-func (j *Journal) NodeStillDown(i int, address string, err error) {
+// NodeStillDown notes that a node which is down has failed again, perhaps for another reason.
+func (j *Journal) NodeStillDown(log *slog.Logger, i int, address string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i < len(j.nodes) && j.nodes[i].on {
-		j.nodes[i].address, j.nodes[i].err = address, err
+	if j.closed || i >= len(j.nodes) || !j.nodes[i].on {
+		return
 	}
+	n, now := &j.nodes[i], time.Now()
+	n.address, n.err, n.fails = address, err, now
+	j.sayLocked(log, now, nil)
 }
 
-// An aging is an error whose text has times that go on. At returns the error as it is at a later time.
+// An aging is an error whose text has times that go on. At returns the error as it is at a later time, nil if it is over by
+// then.
 type aging interface{ At(now time.Time) error }
 
-// reason returns why n is down, as it is now.
+// reason returns why n is down, as it is now. It is nil if n may be up, and was not asked since.
 func (n *down) reason(now time.Time) error {
 	if e, ok := n.err.(aging); ok { //nolint:errorlint // the reasons of nodes are not wrapped
 		return e.At(now)
@@ -294,10 +320,15 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	}
 	for i := range j.nodes {
 		n := &j.nodes[i]
-		due := n.due(now) && !(n.said && q.said) // the lines of the quorum name the nodes
+		reason := n.reason(now)
+		if reason == nil {
+			continue
+		}
+		// Only a failure of the node says so again. An operation that others have answered may be about to show that it is up.
+		due := n.due(now) && n.fails.Equal(now) && !(n.said && q.said) // the lines of the quorum name the nodes
 		if to := j.hearersLocked(&n.state, joined, due); to != nil {
 			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
-			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.reason(now))...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", reason)...)
 		}
 	}
 	for _, t := range j.twins {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -82,14 +83,14 @@ func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
 		held, brief := held(), held()
 		j.NoQuorum(a.Logger, Trouble{Name: "held", Held: held, Err: errDown})
 		j.NoQuorum(a.Logger, Trouble{Name: "brief", Held: brief, Err: errDown})
-		j.Answered(a.Logger, brief, time.Now().Add(-time.Hour))
+		j.Answered(a.Logger, Extends, brief, time.Now().Add(-time.Hour))
 		time.Sleep(10 * time.Second)
 		j.fails(a, "y", 1)
 		delete(j.waits, "x")
 		*held = false
 		time.Sleep(time.Hour) // nobody asks
 		j.fails(a, "y", 2)
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Equal(t, []string{
 			`WARN "no quorum" lock=x tries=1 error="3 of 5 nodes failed"`,
 			`WARN "no quorum" for=10s lock=x tries=101 error="3 of 5 nodes failed"`,
@@ -98,18 +99,29 @@ func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
 			`WARN "no quorum" for=1h0m35s lock=y tries=2 error="3 of 5 nodes failed"`,
 			`INFO "a quorum answers again" after=1h0m35s`,
 		}, a.lines())
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }
 
-// An operation that began while a quorum answered proves nothing of what came after.
-func TestAnEarlierOperationIsNoEnd(t *testing.T) {
+// An operation that began while a quorum answered proves nothing of what came after. Nor does an operation of another kind
+// than those that the nodes deny.
+func TestAnEarlierOrAnotherOperationIsNoEnd(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
+		for range 25 {
+			j.NoQuorum(a.Logger, Trouble{Op: Unlocks, Denied: true, Err: errDown})
+			j.Answered(a.Logger, Locks, nil, time.Now())
+			time.Sleep(time.Second)
+		}
+		assert.Len(t, a.lines(), 3)
+		j.fails(a, "x", 1)
+		j.Answered(a.Logger, Unlocks, nil, time.Now())
+		assert.Equal(t, []string{`INFO "a quorum answers again" after=25s`}, a.lines())
+		time.Sleep(Every)
 		start := time.Now()
 		time.Sleep(time.Millisecond)
 		j.fails(a, "x", 1)
-		j.Answered(a.Logger, nil, start)
+		j.Answered(a.Logger, Locks, nil, start)
 		assert.Len(t, a.lines(), 1)
 	})
 }
@@ -121,7 +133,7 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 			j.fails(a, "x", 1)
 			j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 			time.Sleep(50 * time.Millisecond)
-			j.Answered(a.Logger, nil, time.Now())
+			j.Answered(a.Logger, Locks, nil, time.Now())
 			j.NodeUp(1, time.Second)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -130,7 +142,7 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 		assert.ElementsMatch(t, []string{
 			`WARN "no quorum" omitted=100 lock=x tries=1 error="3 of 5 nodes failed"`,
 			`INFO "a quorum answers again" after=50ms`,
-			`WARN "node is down" node=1 address=redis-1:6379 for=50ms omitted=99 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 omitted=100 error="3 of 5 nodes failed"`,
 			`INFO "node is up again" node=1 address=redis-1:6379 down=1s`,
 		}, lines[4:])
 	})
@@ -138,13 +150,20 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 
 func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
-		uses := func() { j.Answered(a.Logger, nil, time.Now()) }
+		uses := func() {
+			j.Answered(a.Logger, Locks, nil, time.Now())
+			time.Sleep(time.Millisecond)
+			for _, i := range []int{1, 4} {
+				j.NodeStillDown(a.Logger, i, fmt.Sprintf("redis-%d:6379", i), errDown)
+			}
+		}
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 2, errDown)
 		j.NodeDown(a.Logger, 4, "redis-4:6379", 0, errDown)
 		for range 12 {
 			uses()
 			time.Sleep(time.Second)
 		}
+		j.Answered(a.Logger, Locks, nil, time.Now()) // by others: node 4 is about to be up
 		j.NodeUp(4, 12*time.Second)
 		j.NodeUp(4, 12*time.Second)
 		time.Sleep(time.Hour)
@@ -163,33 +182,35 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	})
 }
 
-// An aged error says how old it is.
+// An aged error says how old it is. Without a time it is over.
 type aged struct{ since time.Time }
 
-func (aged) Error() string            { return "0s old" }
-func (a aged) At(now time.Time) error { return errors.New(now.Sub(a.since).String() + " old") }
+func (aged) Error() string { return "0s old" }
+func (a aged) At(now time.Time) error {
+	if a.since.IsZero() {
+		return nil
+	}
+	return errors.New(now.Sub(a.since).String() + " old")
+}
 
 // The lines say why a node is down by now, and times as they are when the line is written.
 func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
-		uses := func() {
-			time.Sleep(Every)
-			j.Answered(a.Logger, nil, time.Now())
-		}
-		j.NodeStillDown(1, "redis-1:6379", errDown)
+		fails := func(address string, err error) { j.NodeStillDown(a.Logger, 1, address, err) }
+		fails("redis-1:6379", errDown)
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
-		uses()
-		j.NodeStillDown(1, "redis-2:6379", aged{time.Now()})
-		uses()
-		uses()
+		for _, err := range []error{errDown, aged{time.Now()}, aged{time.Now()}, aged{}} {
+			time.Sleep(Every)
+			fails("redis-2:6379", err)
+		}
 		j.NodeUp(1, time.Minute)
-		j.NodeStillDown(1, "redis-1:6379", errDown)
-		uses()
+		time.Sleep(Every)
+		fails("redis-1:6379", errDown)
 		assert.Equal(t, []string{
 			`WARN "node is down" node=1 address=redis-1:6379 error="3 of 5 nodes failed"`,
-			`WARN "node is down" node=1 address=redis-1:6379 for=10s error="3 of 5 nodes failed"`,
-			`WARN "node is down" node=1 address=redis-2:6379 for=20s error="10s old"`,
-			`WARN "node is down" node=1 address=redis-2:6379 for=30s error="20s old"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=10s error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=20s error="20s old"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=30s error="30s old"`,
 			`INFO "node is up again" node=1 address=redis-2:6379 down=1m0s`,
 		}, a.lines())
 	})
@@ -203,7 +224,7 @@ func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
 			j.fails(a, "x", i+1)
 			time.Sleep(time.Second)
 		}
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		j.NodeUp(1, time.Minute)
 		lines := a.lines()
 		assert.Len(t, lines, 1+6+1+1)
@@ -229,7 +250,7 @@ func TestEachLoggerSaysAStateOnce(t *testing.T) {
 		}, b.lines())
 		time.Sleep(5 * time.Second)
 		j.fails(a, "x", 2)
-		j.Answered(b.Logger, nil, time.Now())
+		j.Answered(b.Logger, Locks, nil, time.Now())
 		j.NodeUp(1, time.Second)
 		j.TwoServers([2]int{0, 2})
 		want := []string{
@@ -250,7 +271,7 @@ func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
 		one := func() { j.OneServer(a.Logger, pair, addresses, "run") }
 		one()
 		for range 100 {
-			j.Answered(a.Logger, nil, time.Now())
+			j.Answered(a.Logger, Locks, nil, time.Now())
 			time.Sleep(time.Second)
 		}
 		assert.Len(t, a.lines(), 1)
@@ -263,7 +284,7 @@ func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
 		}
 		assert.Len(t, a.lines(), 1)
 		time.Sleep(10 * time.Second)
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Len(t, a.lines(), 1, "how it is at last")
 	})
 }
@@ -320,7 +341,7 @@ func TestCloseSaysWhatIsLeftAndNothingElse(t *testing.T) {
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		j.NodeUp(1, 0)
 		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{}, "run")
-		j.Answered(a.Logger, nil, time.Now())
+		j.Answered(a.Logger, Locks, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }

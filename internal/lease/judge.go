@@ -38,6 +38,9 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 	}
 	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
+		if reply.Err == nil {
+			a.terms.allows(i)
+		}
 	}
 	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
 		a.special.turn.Barred(i, reply.Err)
@@ -164,6 +167,8 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	e.lease.writes.confirms(i, v.Answer.Found)
 	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
 		e.lease.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+	} else if reply.Err == nil {
+		e.lease.terms.allows(i)
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.terms.wake(e.claim, i, first, nil)

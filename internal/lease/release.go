@@ -444,6 +444,9 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.send(i, as, nil)
 		return
 	}
+	if reply.Err == nil {
+		rel.lease.terms.allows(i)
+	}
 	v := k.Set.Read(rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {
 		rel.others.Or(uint64(others))

@@ -85,7 +85,24 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 		return
 	}
 	n := t.Keeper.Set.Nodes[i]
-	if n.Deny(name, ofUser) && t.Events != nil {
+	n.Deny(name, ofUser)
+	switch {
+	case t.Events == nil:
+	case ofUser && err != errBlind: //nolint:errorlint // a sentinel
+		n.Doubt(t.Claim.Name(), err)
+	case n.Tells():
+		t.Events.Denied(n, err)
+	}
+}
+
+// allows notes that node i has executed a script on the lock. If it has denied one on the lock and its queue before, it
+// denies the queue alone, which is told now.
+func (t *Terms) allows(i int) {
+	n := t.Keeper.Set.Nodes[i]
+	if t.Events == nil || !n.Doubts() {
+		return
+	}
+	if err := n.Allows(t.Claim.Name()); err != nil {
 		t.Events.Denied(n, err)
 	}
 }

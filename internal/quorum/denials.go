@@ -20,18 +20,45 @@ const maxDenials = 1000
 // denials are what a node has denied: every Node embeds them. They are kept by the names of locks, because a user may lack the permission for
 // the queues of some names only, and a cluster may keep only some queues on another node than their locks.
 type denials struct {
-	until atomic.Int64 // monotonic time when the last of them is forgotten
-	told  atomic.Bool
+	until   atomic.Int64 // monotonic time when the last of them is forgotten
+	told    atomic.Bool
+	doubted atomic.Pointer[doubt] // nil once told
 
 	mu    sync.Mutex // guards what follows
 	user  time.Duration
 	names map[string]time.Duration
 }
 
+// A doubt is the denial of a script on a lock and its queue, as long as it is not known whether the node denies the lock's
+// own key, or all scripts. If so, nothing is to be said of the queue.
+type doubt struct {
+	name string
+	err  error
+}
+
+// Doubt notes the denial of such a script.
+func (d *denials) Doubt(name string, err error) {
+	if !d.told.Load() {
+		d.doubted.Store(&doubt{name, err})
+	}
+}
+
+// Doubts reports whether a denial is doubted.
+func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
+
+// Allows notes that the node has executed a script on the lock with that name. It returns the denial of the queue that has
+// been doubted until now, if that is the first denial that the node is known for; otherwise nil.
+func (d *denials) Allows(name string) error {
+	in := d.doubted.Load()
+	if in == nil || in.name != name || !d.doubted.CompareAndSwap(in, nil) || d.told.Swap(true) {
+		return nil
+	}
+	return in.err
+}
+
 // Deny notes that the client cannot use the queue of a lock on the node. ofUser says that its user lacks a permission.
-// If name is empty, it is not known which queue that is. Deny reports whether it is the first time that the node denies
-// a queue.
-func (d *denials) Deny(name string, ofUser bool) (first bool) {
+// If name is empty, it is not known which queue that is.
+func (d *denials) Deny(name string, ofUser bool) {
 	now := clock.Now().Mono
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,8 +70,10 @@ func (d *denials) Deny(name string, ofUser bool) (first bool) {
 		d.noteLocked(name, now, until)
 	}
 	d.until.Store(int64(until))
-	return !d.told.Swap(true)
 }
+
+// Tells reports whether it is the first time that observers are to be told that the node denies a queue.
+func (d *denials) Tells() (first bool) { return !d.told.Swap(true) }
 
 func (d *denials) noteLocked(name string, now, until time.Duration) {
 	if _, known := d.names[name]; !known && len(d.names) >= maxDenials {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
@@ -17,15 +18,30 @@ func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
 			return n.DeniesQueueOf("a")
 		}
 		assert.False(t, denies())
-		assert.True(t, n.Deny("a", false))
+		n.Deny("a", false)
+		assert.True(t, n.Tells())
 		assert.True(t, denies())
 		time.Sleep(deniedFor - 1)
 		assert.True(t, denies())
 		time.Sleep(time.Nanosecond)
 		assert.False(t, denies())
-		assert.False(t, n.Deny("a", false), "it has been told before")
+		n.Deny("a", false)
+		assert.False(t, n.Tells(), "it has been told before")
 		assert.True(t, denies())
 	})
+}
+
+// That a node denies the queue of a lock is told once it executes a script on that lock.
+func TestADenialIsDoubtedUntilTheLockIsAllowed(t *testing.T) {
+	n := newScene(1).Nodes[0]
+	n.Doubt("a", denied{})
+	require.NoError(t, n.Allows("b"))
+	n.Doubt("b", denied{})
+	require.NoError(t, n.Allows("a"))
+	require.ErrorIs(t, n.Allows("b"), denied{})
+	assert.False(t, n.Tells())
+	n.Doubt("a", denied{})
+	require.NoError(t, n.Allows("a"), "it has been told before")
 }
 
 // A denial says nothing of other names, unless the user lacks a permission. In that case releases leave out the queues

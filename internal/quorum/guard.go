@@ -128,10 +128,7 @@ func (e *restarted) Error() string {
 		since = "its address has led to another server for %v, and the restart guard (%v + %v) "
 	}
 	since = fmt.Sprintf(since, e.age.Round(time.Millisecond), e.covers, e.quarantine-e.covers)
-	if left := e.quarantine - e.age; left > 0 {
-		return since + fmt.Sprintf("ignores it for another %v", roundUp(left))
-	}
-	return since + "has ended, but it has not answered since"
+	return since + fmt.Sprintf("ignores it for another %v", roundUp(e.quarantine-e.age))
 }
 
 // roundUp rounds d up to whole milliseconds.
@@ -142,8 +139,11 @@ func roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// At returns e as it is at another time. A log that says e again says it so.
+// At returns e as it is at another time, nil if the guard has ended by then. A log that says e again says it so.
 func (e *restarted) At(now time.Time) error {
+	if !now.Before(e.CountsFrom()) {
+		return nil
+	}
 	then := *e
 	then.age, then.at = max(e.age+now.Sub(e.at), 0), now
 	return &then

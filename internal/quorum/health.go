@@ -1,10 +1,12 @@
 package quorum
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -14,17 +16,25 @@ import (
 // were not told of has no NodeUp either.
 const healthPause = time.Second
 
+// deniedPause is for how long a node that denies the names of some locks, and has granted another one since, is not down for
+// that reason again. Otherwise it would be down and up with each of them.
+const deniedPause = time.Hour
+
 // A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are
 // told of a change once.
 type Health struct {
 	state atomic.Int32 // one of the constants below; read for every vote, changed with mu held
 
 	needs atomic.Int32 // the proof that the node is up again; changed with mu held, only raised while it is down
+	lacks atomic.Int32 // the kinds of commands that it has refused, see kind; changed with mu held
+	next  atomic.Int64 // when observers may be told again that the node is still down, by the monotonic clock; changed with mu held
 
 	mu      sync.Mutex // guards what follows
 	since   time.Time  // when the node was seen to go down
 	told    time.Time  // when observers were last told that it was down
 	omitted int        // how often the node has been down since told, without a NodeDown
+	denied  time.Time  // when it last went down because it denies the name of a lock
+	reason  error      // why it is down: the last failure, but no lesser one than needs says
 
 	tellUp observation // the observation that caused the last NodeDown: NodeUp goes to the same tracer
 
@@ -42,11 +52,41 @@ const (
 
 // An observation is what a vote says of a node's health.
 type observation struct {
-	of    *Set
-	to    Tracer
-	node  *Node
-	err   error // why it is down; nil if it is up
-	proof int32 // of a node that is up: what it has done. Of one that is down: what it must do to be up again
+	of     *Set
+	to     Tracer
+	node   *Node
+	err    error // why it is down; nil if it is up
+	proof  int32 // of a node that is up: what it has done. Of one that is down: what it must do to be up again
+	ofName bool  // it denies the name of the lock, and may grant other locks
+	kind   int32 // of the command that it has answered, or has refused as such; 0 for neither
+}
+
+// The kinds of commands. A node or a proxy may execute one kind and refuse the other one. If it has refused a kind, it is up
+// again only when it has executed a command of that kind.
+const (
+	plainCommands int32 = 1 << iota
+	scripts
+)
+
+// IsNameDenied reports whether a node's user may not access the keys of a lock. Locks with other names may be allowed.
+func IsNameDenied(err error) bool {
+	if err == nil || !pool.IsDenied(err) {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "permissions to access a key") || strings.Contains(text, "access one of the keys") ||
+		strings.Contains(text, "access at least one of the keys")
+}
+
+// IsOfCommand reports whether a node refuses a command as such. Another command may be allowed. An error with a code of its
+// own (OOM, READONLY, LOADING, ...) says that the node does not write at all.
+func IsOfCommand(err error) bool {
+	if !pool.IsRefusal(err) {
+		return false
+	}
+	text := err.Error()
+	code, _, _ := strings.Cut(text, " ")
+	return pool.IsDenied(err) || code != strings.ToUpper(code) || code == "ERR" && !strings.HasPrefix(text, "ERR Error running script")
 }
 
 // What a node can do, the least first. A node whose votes do not count because of the restart guard answers. A node that
@@ -76,7 +116,9 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 // see notes an observation, and tells the observers if it is news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
-	case s.err == nil && state == healthy, s.err != nil && state == downTold && s.proof <= needs && needs != counts:
+	case s.err == nil && state == healthy:
+		return
+	case s.err != nil && state == downTold && s.kind&^h.lacks.Load() == 0 && s.proof <= needs && needs != counts && int64(clock.Now().Mono) < h.next.Load():
 		return
 	}
 	h.mu.Lock()
@@ -91,13 +133,26 @@ func (h *Health) see(s observation) {
 
 func (h *Health) downLocked(s observation, now time.Time) {
 	if h.state.Load() == healthy {
+		if s.ofName {
+			if !h.denied.IsZero() && now.Sub(h.denied) < deniedPause {
+				return
+			}
+			h.denied = now
+		}
 		h.since, h.quarantine, h.ends = now, 0, time.Time{}
 		h.needs.Store(answers)
+		h.lacks.Store(0)
 	}
-	if news := h.reasonLocked(s, now); h.state.Load() == downTold {
-		if news {
+	h.lacks.Or(s.kind)
+	news := h.reasonLocked(s, now)
+	if news || s.proof >= h.needs.Load() {
+		h.reason = s.err
+	}
+	if h.state.Load() == downTold {
+		if news || int64(clock.Now().Mono) >= h.next.Load() {
+			h.repeatLater()
 			to := h.toldLocked(s)
-			to.to.NodeStillDown(to.node, s.err)
+			to.to.NodeStillDown(to.node, h.reason)
 		}
 		return
 	}
@@ -108,7 +163,12 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.state.Store(downTold)
 	s.to.NodeDown(s.node, h.omitted, s.err)
 	h.told, h.omitted, h.tellUp = now, 0, s
+	h.repeatLater()
 }
+
+// repeatLater notes that observers were told just now that the node is down. The log repeats that while the node fails, so
+// it is told again at most once in healthPause.
+func (h *Health) repeatLater() { h.next.Store(int64(clock.Now().Mono + healthPause)) }
 
 // reasonLocked notes why the node is down, and what it needs to prove. It reports whether that is another reason than
 // before. One reason may be over in no time, and the next one last for hours. Of a node that has restarted, another
@@ -135,7 +195,7 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 // during a restart guard: an answer may be older than the restart, and another Redsync may have no guard.
 func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
-	if state == healthy || s.proof < h.needs.Load() || now.Before(h.ends) {
+	if h.lacks.And(^s.kind)&^s.kind != 0 || state == healthy || s.proof < h.needs.Load() || now.Before(h.ends) {
 		return
 	}
 	h.state.Store(healthy)

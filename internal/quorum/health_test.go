@@ -96,6 +96,14 @@ func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 		assert.Empty(t, h.hears(), "nobody was told that it is down")
 		h.sees(nil, grants)
 		assert.Empty(t, h.hears())
+		time.Sleep(healthPause)
+		h.sees(refusal("READONLY"), grants)
+		for range 10 {
+			time.Sleep(healthPause / 4)
+			h.sees(errBroken, answers)
+		}
+		assert.Equal(t, told{"3 down, omitted 1: READONLY", "3 still down: READONLY", "3 still down: READONLY"}, h.hears(),
+			"once in healthPause, and for the greater reason")
 	})
 }
 
@@ -195,7 +203,7 @@ func TestHealthOfANodeThatIsSilentAfterItsGuard(t *testing.T) {
 		assert.Equal(t, 9*sec, h.longest(sec))
 		time.Sleep(9*sec - 1)
 		h.sees(errBroken, answers)
-		assert.Empty(t, h.hears())
+		require.Len(t, h.hears(), 1, "the guard is still the reason")
 		time.Sleep(time.Nanosecond)
 		h.sees(errBroken, answers)
 		h.sees(errBroken, answers)

@@ -124,7 +124,8 @@ type Tracer interface {
 	// without another NodeDown.
 	NodeDown(n *Node, omitted int, err error)
 
-	// NodeStillDown tells that a node, after a NodeDown and before its NodeUp, is down for another reason.
+	// NodeStillDown tells that a node, after a NodeDown and before its NodeUp, has failed again: at once if for another
+	// reason, otherwise at most once in healthPause.
 	NodeStillDown(n *Node, err error)
 
 	// NodeUp tells that a node is up again, after a NodeDown.

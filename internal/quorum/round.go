@@ -423,11 +423,40 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
+	if s.err == nil && r.set.known.health[i].isDown() || IsOfCommand(s.err) {
+		s.kind = r.kind(i)
+	}
+	if s.ofName = r.deniesName(s.err); s.ofName && !r.isWon() {
+		return // if others grant the lock, decideLocked tells it
+	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
 		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
 		_ = r.see(s, by)
 	}
+}
+
+// deniesName reports whether err denies the name of the lock that r is to acquire. If too few nodes grant it, that says
+// nothing of the nodes.
+func (r *Round) deniesName(err error) bool {
+	return r.brief.Op == Lock && r.brief.Purpose == Granting && IsNameDenied(err)
+}
+
+func (r *Round) kind(i int) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kindLocked(i)
+}
+
+// kindLocked returns the kind of the command that node i was sent, 0 if it was that of the Fallback.
+func (r *Round) kindLocked(i int) int32 {
+	switch {
+	case r.Ballots[i].alone:
+		return 0
+	case r.brief.Call.Command.IsScript():
+		return scripts
+	}
+	return plainCommands
 }
 
 // see notes the observation s of a node. A node that is down, and answers while its restart guard makes its votes not
@@ -666,6 +695,14 @@ func (r *Round) isWon() bool {
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
+	}
+	if r.proved.Won && r.brief.Tracer != nil && !r.set.retired.Load() {
+		for i, err := range r.rare.errs {
+			if r.Ballots[i].choice == claim.Failed && r.deniesName(err) {
+				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), ofName: true, kind: r.kindLocked(i)}
+				r.set.known.health[i].see(s)
+			}
+		}
 	}
 	if r.timer != nil {
 		r.timer.Decided()

@@ -491,6 +491,9 @@ func of(s *pool.Script, args ...any) Command {
 	return Command{Args: s.Args(1, args...), script: s}
 }
 
+// IsScript reports whether c runs a script.
+func (c Command) IsScript() bool { return c.script != nil }
+
 // encodings are buffers for WithRESP.
 var encodings = sync.Pool{New: func() any { return new([]byte) }}
 
