@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -118,7 +119,10 @@ func (o *operation) restarts() func() int {
 func (o *operation) locker(password string) (*redsync.Redsync, *safeBuffer) {
 	var clients []*redis.Client
 	for _, s := range o.servers {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locker", Password: password})
+		c := redis.NewClient(&redis.Options{
+			Addr: s.Addr(), Username: "locker", Password: password,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // else Close leaves goroutines
+		})
 		o.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
