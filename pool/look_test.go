@@ -3,7 +3,6 @@
 package pool
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -86,7 +85,7 @@ func TestRequestIsNotWrittenToAConnectionThatWasClosedWhileItRested(t *testing.T
 					}
 					accepted <- conn
 					go func() {
-						k := &talk{conn, bufio.NewReaderSize(conn, handshakeSize)}
+						k := newTalk(conn)
 						if k.greet(whole) {
 							k.echo()
 						}

@@ -133,15 +133,30 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	}
 }
 
-// The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
-// refusal must not hide the failure that follows it.
+// The node refuses INFO and then loses each connection at SCRIPT LOAD, in the same round trip. The refusal must not hide
+// the failure that follows it. The next connection is opened at once, and loads no script.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		node.On("info", 1, embedded.Fault{Err: noInfo})
-		node.On("script", 1, embedded.Fault{LoseCommand: true})
+		node.Lacks(embedded.Closing, "script")
 		p := New(clientOf(t, node, nil))
-		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
 		known(t, p)
+		require.Equal(t, 2, opened(node))
+		require.Equal(t, 1, node.Commands("script"))
+	})
+}
+
+// INFO is sent only if a pool of the client wants to know the server. A pool that comes later gets a connection that knows.
+func TestInfoIsNotSentIfNobodyAsks(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		client := clientOf(t, node, nil)
+		anonymous := New(client, WithoutIdentity())
+		require.Nil(t, ask(t, anonymous, "ping").Server)
+		require.Zero(t, node.Commands("info"))
+		p := New(client)
+		known(t, p)
+		require.Nil(t, ask(t, anonymous, "ping").Server)
+		require.Equal(t, 2, opened(node))
 	})
 }
 

@@ -30,8 +30,11 @@ func OfScript(err error) error {
 
 // LacksSHA reports whether err is one that OfScript has made: the node does not have EVALSHA.
 func LacksSHA(err error) bool {
+	if err == nil {
+		return false
+	}
 	var lacks *withoutSHA
-	return err != nil && errors.As(err, &lacks)
+	return errors.As(err, &lacks)
 }
 
 // A withoutSHA is the answer to an EVALSHA of a node that does not have this command.
