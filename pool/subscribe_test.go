@@ -571,3 +571,22 @@ func TestSubscribeRacesWithClose(t *testing.T) {
 		require.False(t, isStream && stream.closed.Load())
 	})
 }
+
+// A proxy ends each connection at SUBSCRIBE. After three, the next ones come half a minute later, and the Listener can tell.
+func TestSubscribeWhereTheConnectionEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		node.Lacks(embedded.Closing, "subscribe")
+		e := NewEar()
+		listenTo(t, New(clientOf(t, node, nil)), e)
+		before := e.Hears(t, "unsubscribed")
+		for i := 2; i < 6; i++ {
+			h := e.Hears(t, "unsubscribed")
+			require.ErrorContains(t, h.Err, "in place of an answer to SUBSCRIBE: EOF")
+			require.Equal(t, i >= hangUps, HangsUp(h.Err))
+			require.Equal(t, HangsUp(before.Err), h.At.Sub(before.At) >= hungUpPause)
+			before = h
+		}
+		node.Lacks(embedded.Has, "subscribe")
+		e.Hears(t, "subscribed")
+	})
+}
