@@ -239,13 +239,19 @@ func noQuorum(res quorum.Result) error {
 			foreign = foreign.With(i)
 		}
 	}
-	if res.Rule.Blocks(denying) {
-		text += "; this will not pass by itself"
-	}
+	text += lasting(res.Rule, denying)
 	if res.Rule.Blocks(foreign) {
 		why = errForeign
 	}
 	return &said{why, text}
+}
+
+// lasting returns what to add to the text of an error if the nodes that deny access leave no quorum.
+func lasting(rule claim.Rule, denying claim.Nodes) string {
+	if rule.Blocks(denying) {
+		return "; this will not pass by itself"
+	}
+	return ""
 }
 
 // indices returns the indices of nodes, in ascending order.

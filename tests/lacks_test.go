@@ -135,9 +135,7 @@ func TestNodesThatLackACommand(t *testing.T) {
 					nodes := embedded.Start(3)
 					defer time.Sleep(time.Minute)
 					defer nodes.Close()
-					for _, n := range nodes {
-						n.Lacks(how, row.commands...)
-					}
+					nodes.Lacks(how, row.commands...)
 					plain, without, _ := strings.Cut(cell, "; with ")
 					checkCell(t, plain, func() *redsync.Redsync { return process(nodes) })
 					switch option, works, _ := strings.Cut(without, " "); option {

@@ -28,6 +28,13 @@ func (n *Node) Lacks(how Lack, commands ...string) {
 	}
 }
 
+// Lacks does that on all nodes.
+func (ns Nodes) Lacks(how Lack, commands ...string) {
+	for _, n := range ns {
+		n.Lacks(how, commands...)
+	}
+}
+
 // fault returns what happens to a command of a client.
 func (how Lack) fault(name string, args []string) Fault {
 	switch how {
