@@ -15,7 +15,7 @@ import (
 // A cutOff is the end of a connection in place of the answer to a command.
 type cutOff struct {
 	command string // in upper case
-	hint    string // what the reader can do, in parentheses; may be empty
+	hint    string // see cutHint
 	error
 }
 
@@ -25,14 +25,6 @@ func (e *cutOff) Error() string {
 
 func (e *cutOff) Unwrap() error { return e.error }
 
-// cutHints say how to do without a command at which a connection ended.
-var cutHints = map[string]string{
-	"HELLO":                      alwaysHello,
-	"INFO":                       " (pool.WithoutIdentity leaves INFO out)",
-	"CLIENT SETINFO":             " (Options.DisableIdentity leaves CLIENT SETINFO out)",
-	"CLIENT MAINT_NOTIFICATIONS": " (Options.MaintNotificationsConfig can leave it out)",
-}
-
 const alwaysHello = ", which go-redis always sends"
 
 // cutOffAt returns err as the end of a connection in place of the answer to a command, if err is the end of a connection
@@ -41,7 +33,22 @@ func cutOffAt(command string, err error) error {
 	if command == "" || !isEnd(err) || isCutOffAt(err, "") {
 		return err
 	}
-	return &cutOff{command, cutHints[command], err}
+	return &cutOff{command, cutHint(command), err}
+}
+
+// cutHint says how to do without a command at which a connection ended.
+func cutHint(command string) string {
+	switch command {
+	case "HELLO":
+		return alwaysHello
+	case "INFO":
+		return " (pool.WithoutIdentity leaves INFO out)"
+	case "CLIENT SETINFO":
+		return " (Options.DisableIdentity leaves CLIENT SETINFO out)"
+	case "CLIENT MAINT_NOTIFICATIONS":
+		return " (Options.MaintNotificationsConfig can leave it out)"
+	}
+	return ""
 }
 
 // isCutOffAt reports whether err says that a connection ended in place of the answer to a command, to any if command is

@@ -171,3 +171,28 @@ func TestServersThatLackACommand(t *testing.T) {
 		})
 	}
 }
+
+// A node without EVALSHA is asked for it once in a minute. So a node whose answers come late is sent each script in full at
+// once: otherwise the others would have decided before it could be sent.
+func TestANodeWithoutEVALSHAIsNotAskedEachTime(t *testing.T) {
+	playMet(t, func(f field) {
+		f.nodes.Lacks(embedded.Missing, "evalsha")
+		before := f.commands("evalsha")
+		m := locked(f, f.NewMutex("lock", redsync.WithExpiry(time.Hour)))
+		for range 2 {
+			for range 3 {
+				confirmed(f, m.Extend)
+				confirmed(f, m.Valid)
+				synctest.Wait()
+			}
+			f.keysOn(5)
+			time.Sleep(59 * time.Second)
+		}
+		assert.Equal(f, 5, f.commands("evalsha")-before)
+		time.Sleep(2 * time.Second)
+		f.unlock(m)
+		synctest.Wait()
+		assert.Equal(f, 10, f.commands("evalsha")-before)
+		f.keysOn(0)
+	})
+}
