@@ -67,7 +67,7 @@ func unknownIn(err error) (name string, is bool) {
 	}
 	rest = strings.TrimPrefix(strings.TrimLeft(rest, " "), "is ")
 	for _, words := range refusingWords {
-		if rest, found := cutWords(rest, words); found && (rest == "" || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, ":")) {
+		if end, found := cutWords(rest, words); found && (end == "" || end[0] == '.' || end[0] == ':') {
 			return name, true
 		}
 	}
