@@ -132,7 +132,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	case c.keeper.IsClosed():
 		return fail(op, "", ErrClosed)
 	}
-	text := a.rule.enough(a.nodes, !a.cut)
+	text := a.rule.enough(a.nodes, !a.cut) + lasting(a.rule, a.denying)
 	why := error(&said{ErrNoQuorum, text})
 	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has said how long a quorum may take
 	if a.cut && !inTime {
@@ -147,7 +147,7 @@ type answers struct {
 	cut     bool // the context has ended before it was certain whether a quorum answers
 	rule    form
 	nodes   claim.Nodes // those that have answered, one for each server
-	denying claim.Nodes // those that will deny each repetition
+	denying claim.Nodes // those that will not answer until somebody changes something
 	silent  bool        // a node has not answered
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
@@ -180,6 +180,9 @@ func (c *core) askAll(ctx context.Context) answers {
 				a.denying = a.denying.With(i)
 			}
 			a.missing.nodes, a.silent = append(a.missing.nodes, explain(set.Nodes[i], v)), true
+			if pool.IsPermanent(v.Err) {
+				a.denying = a.denying.With(i)
+			}
 		}
 	}
 	for _, pair := range set.Pairs() {

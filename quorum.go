@@ -259,9 +259,7 @@ func noQuorum(res quorum.Result) error {
 		return nodes
 	}
 	permanent := failing(pool.IsPermanent)
-	if res.Rule.Blocks(permanent) {
-		text += "; this will not pass by itself"
-	}
+	text += lasting(res.Rule, permanent)
 	switch {
 	case res.Rule.Blocks(failing(pool.IsWrongType)):
 		why = errForeign
@@ -271,6 +269,14 @@ func noQuorum(res quorum.Result) error {
 		why = errDenied
 	}
 	return &said{why, text}
+}
+
+// lasting returns what to add to the text of an error if the nodes that deny access leave no quorum.
+func lasting(rule claim.Rule, denying claim.Nodes) string {
+	if rule.Blocks(denying) {
+		return "; this will not pass by itself"
+	}
+	return ""
 }
 
 // indices returns the indices of nodes, in ascending order.

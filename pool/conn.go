@@ -84,7 +84,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			if asked == nil {
-				asked = c.heed.questions()
+				asked = q.questions(c.heed)
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
 		}
@@ -99,7 +99,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		asked = heeded.questions()
+		asked = q.questions(heeded)
 		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
@@ -111,11 +111,20 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		err = c.follows.opened(c.net, c.server, c.leave)
 	}
 	if err != nil {
+		if isCutOffAt(err, loadsScript) {
+			q.noScripts.Store(true)
+		}
 		return nil, moved(ctx, err)
+	}
+	if q.identified.Load() && !asked.identifies() {
+		c.retired = true
 	}
 	noteReached(user, c.net)
 	return c, nil
 }
+
+// loadsScript is the name of the command that makes a node know a script.
+const loadsScript = "SCRIPT LOAD"
 
 // opener returns what opens a connection for q.
 func (q *queue) opener(user *redis.Client) opener[*conn] {
@@ -383,14 +392,17 @@ func (c *conn) end(err error) {
 	q := c.queue
 	q.mu.Lock()
 	c.dead = true
-	if c.cause != nil {
+	lost := append(c.batch[c.next:], c.written...)
+	switch {
+	case c.cause != nil:
 		err = c.cause
+	case len(lost) > 0:
+		err = cutOffAt(commandName([]any{lost[0].name}), err)
 	}
 	err = fmt.Errorf("pool: connection lost: %w", err)
 	if q.severed() {
 		err = ErrClientClosed
 	}
-	lost := append(c.batch[c.next:], c.written...)
 	c.silence.end()
 	q.mu.Unlock()
 	q.nudge()

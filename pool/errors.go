@@ -19,10 +19,10 @@ import (
 var ErrClosed = errors.New("pool: closed")
 
 // IsNoScript reports whether err is a node's answer that it does not have the
-// script of an EVALSHA. The script was not run.
+// script of an EVALSHA. The script was not run. It is also true of an answer for which OfScript has found that out.
 func IsNoScript(err error) bool {
 	if !answers(err, "NOSCRIPT") {
-		return false
+		return LacksSHA(err)
 	}
 	var answer redis.Error // answers skips a leading ERR, but a real NOSCRIPT has none
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
@@ -35,11 +35,15 @@ func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
-// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, or the
-// client's user lacks a permission for the command or one of its keys. A script may end with a denial after it has
-// begun. The text of err says so, and WasNotRun returns false.
+// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script or the
+// command that runs it, or the client's user lacks a permission for the command or one of its keys. A script may end with
+// a denial after it has begun. The text of err says so, and WasNotRun returns false.
 func WasNotRun(err error) bool {
-	return IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script")
+	if IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
+		return true
+	}
+	name, _ := unknownIn(err)
+	return name == "eval" || name == "evalsha" // scripts use neither
 }
 
 // IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
@@ -62,9 +66,9 @@ func IsSilence(err error) bool {
 }
 
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
-// the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), a
-// key has another type (WRONGTYPE), or the keys of the request are not in one slot of a cluster (CROSSSLOT). It is also
-// true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
+// the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
+// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), or the keys of the request are not in one
+// slot of a cluster (CROSSSLOT). It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
 // greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
@@ -73,7 +77,7 @@ func IsPermanent(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		return true
 	}
-	return slices.ContainsFunc(permanent, func(prefix string) bool {
+	return IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
 	})
 }

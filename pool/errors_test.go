@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,5 +61,66 @@ func TestErrorsOfScripts(t *testing.T) {
 	} {
 		err := refusal(text)
 		require.False(t, IsDenied(err) || IsOutOfMemory(err) || IsWrongType(err) || IsPermanent(err) || IsNoScript(err) || WasNotRun(err), text)
+	}
+}
+
+// Servers and proxies say in different words that they do not have a command, or let nobody use it. What stands further on
+// in a text may be the name of a lock, and says nothing.
+func TestUnknownCommands(t *testing.T) {
+	const place = "Error running script (call to f_513e4d2b09ac94a20eda5241fb6fd25dbd17e297): @user_script:57: "
+	for text, name := range map[string]string{
+		"ERR unknown command 'EVALSHA', with args beginning with: 'x' ":                         "evalsha",
+		"ERR unknown command `evalsha`, with args beginning with: ":                             "evalsha", // Redis 6
+		"ERR unknown command 'EVAL'":                                                            "eval",
+		"ERR unknown or unsupported command 'time'":                                             "time",
+		"ERR unsupported command 'script'":                                                      "script",
+		"ERR unknown subcommand 'LOAD'. Try SCRIPT HELP.":                                       "load",
+		"ERR Command is not available: 'EVALSHA'. See https://example.com":                      "",
+		"ERR command 'EVALSHA' is not allowed":                                                  "evalsha",
+		"ERR command EVALSHA not supported.":                                                    "evalsha",
+		"ERR command is not allowed":                                                            "",
+		"invalid request":                                                                       "",
+		"ERR Unknown Redis command called from script script: f_513e, on @user_script:57.":      "*",
+		"ERR This Redis command is not allowed from script script: f_513e, on @user_script:57.": "*",
+		"ERR " + place + "@user_script: 57: Unknown Redis command called from Lua script":       "*", // Redis 6
+		"@user_script: 57: Unknown Redis command called from Lua script":                        "*", // Redis 6, pcall
+		"ERR " + place + "unknown command 'TIME'":                                               "*",
+	} {
+		err := refusal(text)
+		require.True(t, IsUnknown(err) && IsPermanent(err), text)
+		require.False(t, IsDenied(err) || IsNoScript(err) || IsUnknown(&unanswered{text, err}), text)
+		bySHA := name == "evalsha" || name == "" // otherwise EVAL cannot do
+		require.Equal(t, bySHA, IsNoScript(OfScript(err)), text)
+		require.Equal(t, name == "evalsha" || name == "eval", WasNotRun(err), text)
+		require.Equal(t, bySHA, LacksSHA(OfScript(err)) && WasNotRun(OfScript(err)) && !IsUnknown(OfScript(err)) && !IsPermanent(OfScript(err)), text)
+		require.EqualError(t, OfScript(err), text)
+	}
+	for _, text := range []string{
+		"NOAUTH Authentication required.", "NOSCRIPT unknown command", "ERR x unknown command 'EVALSHA'", "ERR unknown commands",
+		"WRONGTYPE the key unknown command is a list", "ERR the queue ERR unknown command 'EVALSHA' is a list",
+		"OOM command not allowed when used memory > 'maxmemory'.", "ERR command not allowed when used memory > 'maxmemory'.",
+		"ERR invalid request line", "ERR SELECT is not allowed in cluster mode", "ERR syntax error", "ERR", "", "command", "ERR command 'x'",
+		"ERR " + place + "x: unknown command 'TIME'",
+	} {
+		err := refusal(text)
+		require.False(t, IsUnknown(err), text)
+		require.Equal(t, error(err), OfScript(err), text)
+	}
+	require.False(t, IsUnknown(errors.New("ERR unknown command 'EVALSHA'")), "not from a node")
+	require.NoError(t, OfScript(nil))
+}
+
+// The names are found in pieces of any size, and nothing else is kept.
+func TestCommandNames(t *testing.T) {
+	var sent []byte
+	for _, args := range [][]any{{"hello", 2, "auth", "u", "p"}, {"auth", "secret\r\n*1\r\n$4\r\nping\r\n"}, {"client", "setinfo", "a", "b"}, {"script", "load", "return 1"}, {"ping"}} {
+		sent, _ = AppendCommand(sent, args)
+	}
+	for size := 1; size <= len(sent); size++ {
+		var c commandNames
+		for chunk := range slices.Chunk(sent, size) {
+			c.write(chunk)
+		}
+		require.Equal(t, []string{"HELLO", "AUTH", "CLIENT SETINFO", "SCRIPT LOAD", "PING"}, c.names)
 	}
 }

@@ -116,8 +116,10 @@ func WithName(name string) Option {
 	}
 }
 
-// WithoutIdentity makes the pool leave Reply.Server nil, whatever INFO says. By default
-// Reply.Server identifies the server process that answers.
+// WithoutIdentity makes the pool leave Reply.Server nil, and not ask for INFO unless another pool of the client does. By
+// default Reply.Server identifies the server process that answers.
+//
+// It is also for proxies that end the connection at INFO.
 //
 // It is for nodes whose run_id does not distinguish servers: some managed services and
 // Redis-compatible servers report the same constant everywhere, and clones of one virtual machine

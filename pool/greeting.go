@@ -78,7 +78,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 		conn.early = lent.pushed
 		return nil
 	case failed != nil:
-		return failed
+		return cutOffAt(lent.unanswered(), failed)
 	case err == nil:
 		return errors.New("go-redis has not greeted the node")
 	}
@@ -108,6 +108,8 @@ type lentConn struct {
 	pushed  []byte        // pushes, kept for the owner of the connection
 	broken  error         // the error that ended reading
 	refused error         // the last reply, if it was an error
+	replied int           // how many replies have arrived, without pushes
+	written commandNames
 
 	// What is written behind the greeting: see opening.
 	behind  func() (encoded []byte, commands int) // nil once it is written, or if there is nothing to write
@@ -197,6 +199,7 @@ func (c *lentConn) readReply() error {
 		return err
 	}
 	c.before--
+	c.replied++
 	c.refused = nil
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
@@ -247,6 +250,7 @@ func (c *lentConn) takeAnswer() error {
 		return c.keepPush()
 	}
 	c.drop()
+	c.replied++
 	if len(c.answers) == 0 {
 		c.at = time.Now()
 	}
@@ -287,9 +291,22 @@ func (c *lentConn) replyOrPush() (any, error) {
 // continues with its greeting.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
-		return plainHint(err, c.arrived.Bytes(), c.heard)
+		err = plainHint(err, c.arrived.Bytes(), c.heard)
+		if c.heard {
+			err = cutOffAt(c.unanswered(), err)
+		}
+		return err
 	}
+	err = cutOffAt(c.unanswered(), err)
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
+}
+
+// unanswered returns the name of the first command without a reply, "" if there is none.
+func (c *lentConn) unanswered() string {
+	if c.replied < len(c.written.names) {
+		return c.written.names[c.replied]
+	}
+	return ""
 }
 
 func (c *lentConn) Write(p []byte) (int, error) {
@@ -304,6 +321,7 @@ func (c *lentConn) Write(p []byte) (int, error) {
 		c.behind = nil
 		p = slices.Concat(p, encoded)
 	}
+	c.written.write(p)
 	written, err := c.Conn.Write(p)
 	return min(written, n), err
 }

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -46,4 +47,32 @@ func TestAPasswordIsReplaced(t *testing.T) {
 		return pool.Ask(t, p, "set", "key", "value").Err == nil
 	})
 	require.Zero(t, keysIn(t, server, 0))
+}
+
+// A client may log in with HELLO 3 in OnConnect, as go-redis's documentation shows, whatever Protocol says: go-redis's own
+// HELLO is refused then. Requests and subscriptions read what the server sends in RESP3.
+func TestOnConnectMayLogInWithHello3(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	realredis.Must(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
+	realredis.Must(t, server, "acl", "setuser", "default", "off")
+	for _, protocol := range []int{0, 2, 3} {
+		for _, hello := range []int{2, 3} {
+			client := clientOf(t, server.Addr(), func(o *redis.Options) {
+				o.Protocol = protocol
+				o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+					return cn.Hello(ctx, hello, "app", "1", "me").Err()
+				}
+			})
+			p, ear := poolOf(t, client), pool.NewEar(t)
+			pool.Answer(t, p, "set", "key", "value")
+			require.NotNil(t, pool.Ask(t, p, "hget", "none", "none").Server)
+			require.Equal(t, int64(0), pool.Ask(t, p, "exists", "none").Value)
+			s, err := p.(pool.Subscriber).Subscribe("channel", ear)
+			require.NoError(t, err)
+			ear.Hears("subscribed")
+			pool.Answer(t, p, "publish", "channel", "x")
+			ear.Hears("message x")
+			s.Close()
+		}
+	}
 }

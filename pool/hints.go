@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
-	"syscall"
 )
 
 // This file adds hints to errors of connections that cannot be opened. Each hint wraps the cause, so
@@ -64,8 +62,9 @@ func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
 	case bytes.HasPrefix(arrived, tlsAlert):
 		return fmt.Errorf("the node speaks TLS on this port, and the client does not (rediss://, or Options.TLSConfig): %w", err)
-	case !heard && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
-		return fmt.Errorf("the node has ended the connection without a word (does it speak TLS on this port?): %w", err)
+	case !heard && isEnd(err):
+		return fmt.Errorf("the node has ended the connection without a word (does it speak TLS on this port?) "+
+			"in place of an answer to HELLO%s: %w", alwaysHello, err)
 	}
 	return err
 }

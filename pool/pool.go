@@ -201,7 +201,8 @@ type Listener interface {
 	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err
 	// says why. It is called after every failed attempt. The Subscription keeps trying until Close
 	// or Refused. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it
-	// is added at random. The pauses start over after a connection that lasted at least a second.
+	// is added at random. The pauses start over after a connection that lasted at least a second. A pause is half a minute
+	// if HangsUp(err).
 	//
 	// If the node or its operating system closes the connection, that is noticed at once. A silent
 	// connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s.

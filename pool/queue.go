@@ -33,6 +33,9 @@ type queue struct {
 	distance distance                 // of the node
 	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
 
+	identified atomic.Bool // a pool wants to know which server answers
+	noScripts  atomic.Bool // a connection has ended in place of the answer to SCRIPT LOAD, so scripts are sent in full
+
 	migrated func() // called when the slots of a cluster's node have moved
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
@@ -48,6 +51,7 @@ type queued struct {
 	to   Receiver
 	tag  int
 	view *serverView // of the pool that sent it
+	name string      // of the command
 }
 
 var errStopped = errors.New("pool: stream stopped")
@@ -65,7 +69,7 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	before := len(q.requests)
 	if req.asking {
 		q.encoded = append(q.encoded, "*1\r\n$6\r\nASKING\r\n"...)
-		q.requests = append(q.requests, queued{ignored{}, 0, view})
+		q.requests = append(q.requests, queued{ignored{}, 0, view, "asking"})
 		q.owed.Add(1)
 	}
 	if err := q.encode(req); err != nil {
@@ -73,7 +77,8 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	}
 	q.owed.Add(1)
 	q.within = sooner(q.within, req.Within)
-	q.requests = append(q.requests, queued{req.To, req.Tag, view})
+	name, _ := req.Args[0].(string)
+	q.requests = append(q.requests, queued{req.To, req.Tag, view, name})
 	if before == 0 {
 		q.nudge()
 	}

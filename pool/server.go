@@ -57,17 +57,29 @@ type questions struct {
 	scripts  int // the last of the commands load scripts
 }
 
-func (h heed) questions() *questions {
-	q := &questions{heed: h, commands: [][]any{{"info", "server"}}}
+// questions returns what a connection of q asks that heeds h: INFO if somebody wants to know the server, otherwise a PING,
+// which is answered with QUEUED, too, if OnConnect has left a MULTI open; and the scripts, unless a connection of q has
+// ended there.
+func (q *queue) questions(h heed) *questions {
+	asks := &questions{heed: h, commands: [][]any{{"info", "server"}}}
+	if !q.identified.Load() {
+		asks.commands[0] = []any{"ping"}
+	}
 	if h.wanted {
-		q.commands = append(q.commands, h.args())
+		asks.commands = append(asks.commands, h.args())
+	}
+	if q.noScripts.Load() {
+		return asks
 	}
 	for _, script := range knownScripts() {
-		q.commands = append(q.commands, []any{"script", "load", script.source})
-		q.scripts++
+		asks.commands = append(asks.commands, []any{"script", "load", script.source})
+		asks.scripts++
 	}
-	return q
+	return asks
 }
+
+// identifies reports whether the node is asked which server it is.
+func (q *questions) identifies() bool { return q.commands[0][0] == "info" }
 
 // encoded returns the questions as they are sent.
 func (q *questions) encoded() (b []byte) {
@@ -126,6 +138,9 @@ func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 	text, _ := answers[0].(string)
 	if text == "QUEUED" { // OnConnect has left a MULTI open
 		return nil, errUnsolicited
+	}
+	if !q.identifies() {
+		return nil, nil
 	}
 	return parseInfo(text, at), nil
 }

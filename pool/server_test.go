@@ -126,15 +126,29 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	}
 }
 
-// The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
-// refusal must not hide the failure that follows it.
+// The node refuses INFO and then loses each connection at SCRIPT LOAD, in the same round trip. The refusal must not hide
+// the failure that follows it. The next connection is opened at once, and loads no script.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 	bubble(t, func(s *scene) {
 		s.refuses("info", 1, noInfo)
-		s.On("script", 1, embedded.Fault{LoseCommand: true})
+		s.Lacks(embedded.Closing, "script")
 		p := s.pool()
-		require.Error(s, unsent(s, p))
 		known(s, p)
+		require.Equal(s, 2, s.opened())
+	})
+}
+
+// INFO is sent only if a pool of the client wants to know the server. A pool that comes later gets a connection that knows.
+func TestInfoIsNotSentIfNobodyAsks(t *testing.T) {
+	bubble(t, func(s *scene) {
+		client := s.client()
+		anonymous := New(client, WithoutIdentity())
+		require.Nil(s, answer(s, anonymous, "ping").Server)
+		require.Zero(s, s.Commands("info"))
+		p := New(client)
+		known(s, p)
+		require.Nil(s, answer(s, anonymous, "ping").Server)
+		require.Equal(s, 2, s.opened())
 	})
 }
 

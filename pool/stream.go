@@ -101,6 +101,11 @@ func (p *streamPool) running() (*stream, error) {
 		}
 		streams.running[p.client] = s
 	}
+	if !p.anonymous && !s.identified.Swap(true) {
+		if c := s.conn.Load(); c != nil { // it has not asked, and the next one does
+			c.retire()
+		}
+	}
 	p.last.Store(s)
 	return s, nil
 }
@@ -295,7 +300,7 @@ func (s *stream) connect() (*conn, error) {
 		s.sever()
 		return nil, ErrClientClosed
 	}
-	pace := maxPace
+	loads, pace := !s.noScripts.Load(), maxPace
 	if s.distance.Load() > 0 {
 		pace = s.distance.pace(minPace)
 	}
@@ -316,6 +321,8 @@ func (s *stream) connect() (*conn, error) {
 	switch {
 	case s.severed():
 		return nil, ErrClientClosed
+	case loads && isCutOffAt(first.err, loadsScript):
+		return s.connect() // which loads no script
 	case errors.Is(first.err, errMoved):
 		return s.connect() // to the node that the client uses now
 	}

@@ -23,6 +23,25 @@ const (
 	lastPause  = time.Second
 )
 
+// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause. A proxy that does
+// not know the command may end the connection there, each time.
+const (
+	hangUps     = 3
+	hungUpPause = 30 * time.Second
+)
+
+// HangsUp reports whether err, with which Unsubscribed was called, says that the node has ended several connections in a row
+// in place of an answer to SUBSCRIBE, as some proxies do that do not know the command. The Subscription tries again after
+// half a minute.
+func HangsUp(err error) bool {
+	var hung *hungUp
+	return errors.As(err, &hung)
+}
+
+type hungUp struct{ error }
+
+func (e *hungUp) Unwrap() error { return e.error }
+
 // subscriptions are the running subscriptions of a Pool.
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
@@ -162,9 +181,15 @@ func inListener() bool {
 
 // run keeps s subscribed until ctx ends, the node refuses, or the user has closed the client.
 func (s *subscription) run(ctx context.Context) {
-	pause, at := firstPause, ""
+	pause, at, cuts := firstPause, "", 0
 	for {
 		lasted, err := s.listen(ctx, at)
+		if cuts++; !isCutOffAt(err, "SUBSCRIBE") {
+			cuts = 0
+		}
+		if cuts >= hangUps {
+			err = &hungUp{err}
+		}
 		at = ""
 		var refused *refusedError
 		var moved *movedError
@@ -185,6 +210,9 @@ func (s *subscription) run(ctx context.Context) {
 		}
 		if lasted >= lastPause {
 			pause = firstPause
+		}
+		if cuts >= hangUps {
+			pause = hungUpPause
 		}
 		sleep(ctx, pause+jitter.N(pause/2))
 		if s.isOver(ctx, nil) {

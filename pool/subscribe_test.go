@@ -533,3 +533,22 @@ func TestSubscribeRacesWithClose(t *testing.T) {
 		}
 	})
 }
+
+// A proxy ends each connection at SUBSCRIBE. After three, the next ones come half a minute later, and the Listener can tell.
+func TestSubscribeWhereTheConnectionEnds(t *testing.T) {
+	bubble(t, func(s *scene) {
+		s.Lacks(embedded.Closing, "subscribe")
+		e := NewEar(s)
+		listenTo(s, s.pool(), e)
+		before := e.Hears("unsubscribed")
+		for i := 2; i < 6; i++ {
+			h := e.Hears("unsubscribed")
+			require.ErrorContains(s, h.Err, "in place of an answer to SUBSCRIBE: EOF")
+			require.Equal(s, i >= hangUps, HangsUp(h.Err))
+			require.Equal(s, HangsUp(before.Err), h.At.Sub(before.At) >= hungUpPause)
+			before = h
+		}
+		s.Lacks(embedded.Has, "subscribe")
+		e.Hears("subscribed")
+	})
+}

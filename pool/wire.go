@@ -52,8 +52,10 @@ type ownWire struct {
 	channel string
 	pushes  int // since the last reply
 	skip    int // how many answers come before the first that counts
-	moved   atomic.Pointer[movedError]
-	timer   *time.Timer // ends the connection that moves later; nil if it does not move
+
+	confirmed bool // the node has answered SUBSCRIBE
+	moved     atomic.Pointer[movedError]
+	timer     *time.Timer // ends the connection that moves later; nil if it does not move
 }
 
 // dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE. Before that, in the same write, it asks
@@ -102,7 +104,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		if moved := w.moved.Load(); moved != nil {
 			err = moved
 		}
-		return news{}, err
+		return news{}, cutOffAt(w.unanswered(), err)
 	}
 	if text, is := message(reply); is {
 		return news{message: true, text: text}, nil
@@ -119,6 +121,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		}
 	case []any:
 		if channel, is := confirmation(reply); is {
+			w.confirmed = true
 			return news{subscribed: channel}, nil
 		}
 		if len(reply) == 2 && reply[0] == "pong" { // RESP 2 adds an empty text
@@ -126,6 +129,17 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		}
 	}
 	return news{}, errUnsolicited
+}
+
+// unanswered returns the name of the command whose answer is due, "" if none is.
+func (w *ownWire) unanswered() string {
+	switch {
+	case !w.confirmed:
+		return "SUBSCRIBE"
+	case w.owed.Load() > 0:
+		return "PING"
+	}
+	return ""
 }
 
 // next returns the next reply, or a push that belongs to the subscription.

@@ -165,6 +165,20 @@ var provocations = map[string]func(f speech) error{
 		}
 		return f.NewMutex("x").TryLock()
 	},
+	"no EVAL": func(f speech) error {
+		f.nodes.Lacks(embedded.Missing, "eval", "evalsha")
+		return second(f.held().Extend())
+	},
+	"a proxy ends connections": func(f speech) error {
+		f.nodes.Lacks(embedded.Closing, "info")
+		f.uses(f.process())
+		return f.tries()
+	},
+	"a proxy ends connections, anonymous": func(f speech) error {
+		f.nodes.Lacks(embedded.Closing, "hello")
+		f.uses(f.process())
+		return f.tries()
+	},
 	"wrong login":                    denied("WRONGPASS invalid username-password pair"),
 	"wrong password in the greeting": greeted("WRONGPASS invalid username-password pair or user is disabled."),
 	"too many clients":               greeted("ERR max number of clients reached"),

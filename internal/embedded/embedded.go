@@ -84,6 +84,7 @@ type Node struct {
 	scripts []command           // what traffic does not count yet
 	losing  int                 // how many more messages to subscribers to lose
 	users   map[string]string   // from name to password
+	lacks   map[string]Lack     // by command
 	bursts  []nonsense.Outburst // still to come, one each time the node sends data
 	mute    []*speaker          // connections on which the node sends nothing any more
 
@@ -117,6 +118,7 @@ func start(name string) *Node {
 	}
 	n.srv = m.Server()
 	n.lua = newInterpreter(n.srv.Dispatch)
+	n.lua.lacks = n.scriptLacks
 	n.srv.SetPreHook(n.before)
 	return n
 }
@@ -615,5 +617,5 @@ func (n *Node) count(name string, args []string) Fault {
 			return r.fault
 		}
 	}
-	return Fault{}
+	return n.lacks[name].fault(name, args)
 }

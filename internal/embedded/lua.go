@@ -29,6 +29,7 @@ type interpreter struct {
 	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
 	caller   *server.Peer         // the peer that executes the commands of the running script
 	rewrite  func(string) string  // see Node.Rewrite; may be nil
+	lacks    func(string) error   // why scripts cannot use a command
 
 	// The answer to a command within a script.
 	reply bytes.Buffer
@@ -177,7 +178,11 @@ func (in *interpreter) run(peer *server.Peer, script *lua.LFunction, args []stri
 	in.state.SetGlobal("ARGV", in.list(args[1+n:]))
 	in.state.Push(script)
 	if err := in.state.PCall(0, 1, nil); err != nil {
-		peer.WriteError("ERR " + strings.ReplaceAll(err.Error(), "\n", " "))
+		text := "ERR " + strings.ReplaceAll(err.Error(), "\n", " ")
+		if raised := new(lua.ApiError); errors.As(err, &raised) && strings.HasPrefix(raised.Object.String(), "ERR ") {
+			text = raised.Object.String() // see call
+		}
+		peer.WriteError(text)
 		return
 	}
 	result := in.state.Get(-1)
@@ -251,7 +256,11 @@ func quickly(format lua.LGFunction) lua.LGFunction {
 // call implements redis.call: an error ends the script.
 func (in *interpreter) call(l *lua.LState) int {
 	value, err := in.command(l)
-	if err != nil {
+	var lacks lackError
+	switch {
+	case errors.As(err, &lacks): // in the words of Redis 7, which tells the place at the end
+		l.Error(lua.LString(lacks+" script: f_1, on @user_script:1."), 0)
+	case err != nil:
 		l.RaiseError("%s", err.Error())
 	}
 	l.Push(value)
@@ -293,6 +302,9 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 		default:
 			return nil, errors.New("ERR Lua redis lib command arguments must be strings or integers")
 		}
+	}
+	if err := in.lacks(args[0]); err != nil {
+		return nil, err
 	}
 	in.reply.Reset()
 	in.out.Reset(&in.reply)

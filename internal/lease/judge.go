@@ -112,7 +112,7 @@ var errBlind = errors.New("redsync: the user may not read the queue")
 func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
 	switch {
 	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		a.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	case v.Answer.Details().Blind:
 		a.terms.deny(i, errBlind, true)
 	}
@@ -122,7 +122,7 @@ func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
 func (a *acquire) tellWaiter(i int, reply pool.Reply, free claim.Lines, counts bool) {
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
-		a.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	}
 	turn := a.special.turn
 	switch {
@@ -166,7 +166,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	}
 	e.lease.writes.confirms(i, v.Answer.Found)
 	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
-		e.lease.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+		e.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	} else if reply.Err == nil {
 		e.lease.terms.allows(i)
 	}

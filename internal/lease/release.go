@@ -165,8 +165,8 @@ func (l *Lease) Release(how Releasing) *Release {
 				rel.sendBehind(i)
 				continue
 			}
-			if n.DeniesQueues(rel.claim.Lines()) && !someLeave {
-				rel.send(i, form{quietly: true}, nil)
+			if as := (form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}); as != (form{}) {
+				rel.send(i, as, nil)
 				continue
 			}
 			rel.send(i, form{}, resp)
@@ -427,6 +427,9 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	k.Set.NoteReply(i, reply)
 	rel.round.NoteLate(i, reply)
+	if reply.Err != nil && !sent.form.inFull {
+		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
+	}
 	switch {
 	case reply.Fate != pool.Answered:
 		k.unreached.Or(1 << i)
@@ -439,7 +442,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	}
 	if as, again := next(sent.form, reply); again {
 		if as.quietly && !sent.form.quietly {
-			rel.lease.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+			rel.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 		}
 		rel.send(i, as, nil)
 		return

@@ -262,7 +262,12 @@ func (l listener) Message(key string) {
 }
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
-func (l listener) Unsubscribed(error) { l.session.learn(l.node.Index, false) }
+func (l listener) Unsubscribed(err error) {
+	l.session.learn(l.node.Index, false)
+	if pool.HangsUp(err) && l.events != nil {
+		l.events.Refused(l.node, err)
+	}
+}
 
 // Refused implements pool.Listener.
 func (l listener) Refused(err error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file remembers for a while on which nodes the client cannot use a queue. A command that can do without the queue
@@ -17,12 +18,16 @@ const deniedFor = 5 * time.Second
 // maxDenials is how many names the denials of a node remember at most.
 const maxDenials = 1000
 
+// noSHAFor is how long it is remembered that a node does not have EVALSHA.
+const noSHAFor = time.Minute
+
 // denials are what a node has denied: every Node embeds them. They are kept by the names of locks, because a user may lack the permission for
 // the queues of some names only, and a cluster may keep only some queues on another node than their locks.
 type denials struct {
 	until   atomic.Int64 // monotonic time when the last of them is forgotten
 	told    atomic.Bool
 	doubted atomic.Pointer[doubt] // nil once told
+	noSHA   atomic.Int64          // monotonic time until which scripts are sent in full; 0 before the first NoteScript
 
 	mu    sync.Mutex // guards what follows
 	user  time.Duration
@@ -125,4 +130,21 @@ func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return is(d, now)
+}
+
+// NoteScript takes the error that a node has answered to a script by its SHA1, and returns what it means: see
+// pool.OfScript. If the node does not have EVALSHA, that is remembered: a node whose answers come late would otherwise
+// execute no script at all, because the others have decided by then, and nothing more is sent.
+func (d *denials) NoteScript(err error) error {
+	err = pool.OfScript(err)
+	if pool.LacksSHA(err) {
+		d.noSHA.Store(int64(clock.Now().Mono + noSHAFor))
+	}
+	return err
+}
+
+// LacksSHA reports whether the node has not had EVALSHA for less than noSHAFor.
+func (d *denials) LacksSHA() bool {
+	until := d.noSHA.Load()
+	return until != 0 && int64(clock.Now().Mono) < until
 }

@@ -233,9 +233,9 @@ func (b *Brief) missing(err error) int32 {
 	switch {
 	case isDistrust(err):
 		return counts // it answers, but its grants do not count
-	case b.Op == Lock && (pool.IsOutOfMemory(err) || pool.IsDenied(err)):
+	case b.Op == Lock && (pool.IsOutOfMemory(err) || IsDenial(err)):
 		return acquires // it may still prolong keys
-	case b.Purpose == Looking && pool.IsDenied(err):
+	case b.Purpose == Looking && IsDenial(err):
 		return answers // the user lacks a right that no grant needs
 	case pool.IsRefusal(err):
 		return grants // also after a refused release: the next one may find nothing to write

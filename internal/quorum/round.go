@@ -165,6 +165,10 @@ func (r *Round) Send() {
 				r.Ballots[i].alone = true
 				args, encoded = fallback.Without().Command.Args, nil
 			}
+			if r.set.Nodes[i].LacksSHA() {
+				r.Ballots[i].full = true
+				args, encoded = r.commandLocked(i), nil
+			}
 			if err := r.send(i, args, encoded); err != nil {
 				r.Refuse(i, err)
 			}
@@ -217,6 +221,9 @@ func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, r.brief.C
 func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, error)) {
 	r.set.NoteReply(i, reply)
 	r.NoteLate(i, reply)
+	if reply.Err != nil && pool.IsUnknown(reply.Err) && r.isBySHA(i) {
+		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
+	}
 	v := r.op.Judge(i, reply, r.set.Read(read, reply.Value, reply.Err))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
@@ -258,6 +265,17 @@ func (s *Set) Read(read func(any) (claim.Answer, error), reply any, failure erro
 	return claim.Vote{Choice: s.rule.Counts(answer), Answer: answer}
 }
 
+// isBySHA reports whether the command that node i was sent last runs a script by its SHA1.
+func (r *Round) isBySHA(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.brief.Call.Command
+	if r.Ballots[i].alone {
+		c = r.fallback().Without().Command
+	}
+	return !r.Ballots[i].full && c.IsScript()
+}
+
 // resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
 // only while the vote is open: later the value may have been released, and nothing that can set it may
 // follow. resend holds r.mu while sending, so that nobody closes the vote meanwhile.
@@ -273,11 +291,15 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
-// client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
-// of another type where the queue belongs.
+// client's user lacks the permission, the node lacks a command, a cluster keeps the key on another node than the lock, or
+// somebody has put a key of another type where the queue belongs.
 func IsForbidden(err error) bool {
-	return err != nil && (pool.IsDenied(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
+	return err != nil && (IsDenial(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
 }
+
+// IsDenial reports whether err comes from a node that denies a command or a key, whatever lock it is for: the client's user
+// lacks the permission, or the node does not have the command.
+func IsDenial(err error) bool { return pool.IsDenied(err) || pool.IsUnknown(err) }
 
 // IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
 // that of read.lua in package script.
@@ -301,7 +323,7 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 		return false, true, nil
 	}
 	r.Ballots[i].alone = true
-	r.Ballots[i].full = false
+	r.Ballots[i].full = r.set.Nodes[i].LacksSHA()
 	refusal = r.send(i, r.commandLocked(i), nil)
 	return refusal == nil, false, refusal
 }

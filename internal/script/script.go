@@ -491,9 +491,6 @@ func of(s *pool.Script, args ...any) Command {
 	return Command{Args: s.Args(1, args...), script: s}
 }
 
-// IsScript reports whether c runs a script.
-func (c Command) IsScript() bool { return c.script != nil }
-
 // encodings are buffers for WithRESP.
 var encodings = sync.Pool{New: func() any { return new([]byte) }}
 
@@ -505,7 +502,10 @@ func (c Command) WithRESP(f func(resp []byte)) {
 	encodings.Put(b)
 }
 
-// InFull returns the command for a node that answered NOSCRIPT.
+// IsScript reports whether the command runs a script by its SHA1.
+func (c Command) IsScript() bool { return c.script != nil }
+
+// InFull returns the command for a node that answered NOSCRIPT, or does not have EVALSHA.
 func (c Command) InFull() []any {
 	if c.script == nil {
 		return c.Args
