@@ -92,7 +92,6 @@ func trials(name, other, channel string) []trial {
 		all,
 		trial{"+set", written, []any{"set", other, 1, "nx", "px", trialTTL}},
 		trial{"+pexpire", written, []any{"pexpire", other, trialTTL}},
-		trial{"+bitop", none, []any{"bitop", "or", other, sideKey(other, queueSide)}},
 		trial{"+del", written, []any{"del", other}},
 	)
 	for _, end := range sideEnds {
