@@ -112,7 +112,6 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 		"limit 16385":        {good, []Option{WithOutstanding(16385)}, []string{"WithOutstanding(16385)", "1 to 16384"}},
 		"nil option":         {good, []Option{nil}, []string{"nil Option"}},
 		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, []string{"WithRestartGuard(1ns) needs a *redis.Client"}},
-		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, []string{"WithRestartGuard excludes WithoutIdentity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)

@@ -39,7 +39,7 @@ var _ Subscriber = (*streamPool)(nil)
 func newStreamPool(cfg config, client *redis.Client, owner redis.UniversalClient) *streamPool {
 	return &streamPool{
 		config: cfg, client: client, owner: owner,
-		view: serverView{anonymous: cfg.anonymous, noLocksBefore: cfg.noLocksBefore},
+		view: serverView{anonymous: cfg.anonymous, guarded: cfg.guard > 0, noLocksBefore: cfg.noLocksBefore},
 	}
 }
 

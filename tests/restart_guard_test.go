@@ -84,6 +84,30 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 	}
 }
 
+// Servers that do not say which they are, or all say the same, still tell how long they have been running.
+func TestRestartGuardNeedsNoRunID(t *testing.T) {
+	for line, options := range map[string][]pool.Option{
+		"": nil, "run_id:" + strings.Repeat("0", 40) + "\r\n": nil, "run_id:constant\r\n": {pool.WithoutIdentity()},
+	} {
+		play(t, func(f field) {
+			for _, n := range f.nodes {
+				n.TellRunID(line)
+			}
+			starts := func() *redsync.Redsync { return f.process(append(options, pool.WithRestartGuard(guard))...) }
+			require.ErrorContains(f, starts().NewMutex("lock").TryLock(), "ignores it for another 9.082s", line)
+			time.Sleep(time.Hour)
+			obtained(f, starts().NewMutex("lock"))
+			f.reboot(true, majority...)
+			require.ErrorContains(f, starts().NewMutex("lock").TryLock(), "its server started 0s ago", line)
+			if options != nil {
+				err := f.process().NewMutex("lock").TryLock()
+				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				require.ErrorContains(f, err, "are one server: they have one run_id. If they are two servers, use pool.WithoutIdentity")
+			}
+		})
+	}
+}
+
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
@@ -234,7 +258,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 		}
 		require.ErrorIs(t, err, redsync.ErrNoQuorum)
 		for i := range 5 {
-			text := named(i) + "it is not known how long the server has been running (INFO)"
+			text := named(i) + "it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds"
 			assert.Equal(t, i < 3, strings.Contains(err.Error(), text))
 		}
 	})

@@ -112,7 +112,7 @@ func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
 // may lead to another server by now. Then node i counts for itself alone.
 func (s *servers) NoteReply(i int, reply pool.Reply) {
-	if reply.Server != nil {
+	if isKnown(reply.Server) {
 		s.NoteServer(i, reply.Server)
 	} else if s.joint && reply.Fate == pool.Answered && s.identity.servers[i].Load() != nil {
 		s.note(i, nil)
@@ -122,10 +122,13 @@ func (s *servers) NoteReply(i int, reply pool.Reply) {
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
 func (s *servers) NoteServer(i int, server *pool.Server) {
-	if server != nil && s.identity.servers[i].Load() != server {
+	if isKnown(server) && s.identity.servers[i].Load() != server {
 		s.note(i, server)
 	}
 }
+
+// isKnown reports whether s says which server it is.
+func isKnown(s *pool.Server) bool { return s != nil && s.RunID != "" }
 
 func (s *servers) note(i int, server *pool.Server) {
 	known := s.identity
@@ -285,7 +288,7 @@ func (s *servers) merger() *merger {
 
 // sameServer reports whether two answers are known to come from one process.
 func sameServer(s, t *pool.Server) bool {
-	return s != nil && t != nil && s.RunID == t.RunID
+	return isKnown(s) && isKnown(t) && s.RunID == t.RunID
 }
 
 // apart reports whether nodes a and b must be two servers, because they are in one set.
