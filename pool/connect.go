@@ -42,7 +42,7 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	defer func() {
 		if err != nil {
 			_ = opened.Close()
-			err = noAnswer(step, err)
+			err = noAnswer(step, withoutPassword(err, user.Password, opened.credentials.secret()))
 		}
 	}()
 	defer recovered(&err) // the user's Dialer may panic

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // credentials are those that a StreamingCredentialsProvider gave for one connection. When the
@@ -127,3 +129,32 @@ func (c *credentials) release() {
 		err = unsubscribe()
 	}()
 }
+
+// secret returns the password of the greeting, if a provider has given it.
+func (c *credentials) secret() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.password
+}
+
+// withoutPassword returns err with a text that ends before passwords, which a node may repeat.
+func withoutPassword(err error, passwords ...string) error {
+	text := fmt.Sprint(err) // fmt survives an Error method that panics
+	if before := foreign.Before(text, passwords, nil); before != text {
+		return &hiding{before, err}
+	}
+	return err
+}
+
+// A hiding is an error without the end of its text.
+type hiding struct {
+	text string
+	error
+}
+
+func (h *hiding) Error() string { return h.text }
+
+func (h *hiding) Unwrap() error { return h.error }

@@ -425,7 +425,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 // Receive takes a node's reply.
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	k.Set.NoteReply(i, reply)
+	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	rel.round.NoteLate(i, reply)
 	switch {
 	case reply.Fate != pool.Answered:

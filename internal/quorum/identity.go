@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -108,6 +109,16 @@ func (s *servers) FirstToIdentify() bool {
 
 // IdentifyLater makes the next acquire wait to learn which server each node is, because the caller's has failed.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
+
+// Heard returns node i's reply to c, without arguments of c that it repeats in the text of an error. Each reply to a command
+// with the value of a lock passes here first. Heard also does what NoteReply does.
+func (s *servers) Heard(i int, reply pool.Reply, c *script.Command) pool.Reply {
+	s.NoteReply(i, reply)
+	if reply.Err != nil {
+		reply.Err = c.Conceal(reply.Err)
+	}
+	return reply
+}
 
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
 // may lead to another server by now. Then node i counts for itself alone.

@@ -215,7 +215,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, r.brief.Call.Read) }
 
 func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, error)) {
-	r.set.NoteReply(i, reply)
+	reply = r.set.Heard(i, reply, &r.brief.Call.Command)
 	r.NoteLate(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(read, reply.Value, reply.Err))
 	sent, mayGrant, refusal := false, false, error(nil)

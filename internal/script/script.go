@@ -510,11 +510,15 @@ func (c Command) InFull() []any {
 	return c.script.InFull(c.Args)
 }
 
-// Describe returns a node's reply as a short text, however long the reply is.
+// Describe returns a node's reply as a short text, however long the reply is. Texts in it may be values of locks, and are not
+// shown.
 func Describe(reply any) string {
 	switch reply := reply.(type) {
 	case string:
-		return fmt.Sprintf("%.100q", reply)
+		if slices.Contains([]string{"", "OK", "PONG", "QUEUED"}, reply) {
+			return strconv.Quote(reply)
+		}
+		return fmt.Sprintf("a text of %d bytes", len(reply))
 	case []any:
 		return describeArray(reply)
 	}
@@ -527,9 +531,10 @@ func describeArray(reply []any) string {
 	var elements []string
 	for _, e := range reply[:min(len(reply), most)] {
 		if inner, ok := e.([]any); ok {
-			e = fmt.Sprintf("an array of %d", len(inner))
+			elements = append(elements, fmt.Sprintf("an array of %d", len(inner)))
+			continue
 		}
-		elements = append(elements, fmt.Sprintf("%.100s", fmt.Sprint(e)))
+		elements = append(elements, Describe(e))
 	}
 	if len(reply) > most {
 		elements = append(elements, "...")
