@@ -149,6 +149,7 @@ func onBoth(t *testing.T, f func(g ground)) {
 		"embedded": func(t *testing.T) *redis.Client {
 			t.Helper()
 			nodes := embedded.Start(1)
+			nodes[0].Spy(func(c embedded.Called) { assert.Empty(t, c.Undeclared(), "%q beside %q", c.Command, c.Keys) })
 			t.Cleanup(nodes.Close)
 			c := nodes[0].Client()
 			t.Cleanup(func() { _ = c.Close() })
