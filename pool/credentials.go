@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -140,13 +141,16 @@ func (c *credentials) secret() string {
 	return c.password
 }
 
-// withoutPassword returns err with a text that ends before passwords, which a node may repeat.
-func withoutPassword(err error, passwords ...string) error {
-	text := fmt.Sprint(err) // fmt survives an Error method that panics
-	if before := foreign.Before(text, passwords, nil); before != text {
-		return &hiding{before, err}
+// hintedWithout does what hinted does. The text of the node ends before a password that it repeats.
+func hintedWithout(err error, password string, given *credentials) error {
+	if err == nil {
+		return nil
 	}
-	return err
+	text, shown := fmt.Sprint(err), hinted(err) // fmt survives an Error method that panics
+	if before := foreign.Before(text, []string{password, given.secret()}, nil); before != text {
+		return &hiding{strings.TrimSuffix(shown.Error(), text) + before, shown}
+	}
+	return shown
 }
 
 // A hiding is an error without the end of its text.

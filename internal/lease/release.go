@@ -444,7 +444,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.send(i, as, nil)
 		return
 	}
-	v := k.Set.Read(rel.round.Call().Read, reply.Value, reply.Err)
+	v := k.Set.Read(&rel.round.Call().Command, rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {
 		rel.others.Or(uint64(others))
 	}

@@ -510,15 +510,11 @@ func (c Command) InFull() []any {
 	return c.script.InFull(c.Args)
 }
 
-// Describe returns a node's reply as a short text, however long the reply is. Texts in it may be values of locks, and are not
-// shown.
+// Describe returns a node's reply as a short text, however long the reply is. It may have what the node was sent: see Conceal.
 func Describe(reply any) string {
 	switch reply := reply.(type) {
 	case string:
-		if slices.Contains([]string{"", "OK", "PONG", "QUEUED"}, reply) {
-			return strconv.Quote(reply)
-		}
-		return fmt.Sprintf("a text of %d bytes", len(reply))
+		return fmt.Sprintf("%.100q", reply)
 	case []any:
 		return describeArray(reply)
 	}
@@ -531,10 +527,9 @@ func describeArray(reply []any) string {
 	var elements []string
 	for _, e := range reply[:min(len(reply), most)] {
 		if inner, ok := e.([]any); ok {
-			elements = append(elements, fmt.Sprintf("an array of %d", len(inner)))
-			continue
+			e = fmt.Sprintf("an array of %d", len(inner))
 		}
-		elements = append(elements, Describe(e))
+		elements = append(elements, fmt.Sprintf("%.100s", fmt.Sprint(e)))
 	}
 	if len(reply) > most {
 		elements = append(elements, "...")
