@@ -366,7 +366,7 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 }
 
 // ifTwo is what to do if two nodes have one run_id, but are two servers.
-const ifTwo = ": they have one run_id. If they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
+const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
 
 // duplicateFound returns ErrDuplicateNode with the two nodes whose answers have shown that they are one server.
 func duplicateFound(d *quorum.Duplicate) error {

@@ -374,6 +374,13 @@ var provocations = map[string]func(f speech) error{
 		f.uses(process(f.pick(0, 0, 0)))
 		return f.NewMutex("lock").Lock()
 	},
+	"one run_id": func(f speech) error {
+		for _, n := range f.nodes {
+			n.TellRunID("run_id:constant\r\n")
+		}
+		f.uses(process(f.pick(0, 1, 2)))
+		return f.NewMutex("lock").Lock()
+	},
 	"one address twice": func(f speech) error {
 		pools := f.pools()
 		return redsync.New(append(pools, pools[0])...).NewMutex("lock").Lock()

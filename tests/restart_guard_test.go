@@ -102,7 +102,7 @@ func TestRestartGuardNeedsNoRunID(t *testing.T) {
 			if options != nil {
 				err := f.process().NewMutex("lock").TryLock()
 				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
-				require.ErrorContains(f, err, "are one server: they have one run_id. If they are two servers, use pool.WithoutIdentity")
+				require.ErrorContains(f, err, "are one server. They have one run_id: if they are two servers, use pool.WithoutIdentity")
 			}
 		})
 	}
