@@ -41,22 +41,6 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	}
 }
 
-func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
-	onKit(t, func(k kit) {
-		rs := k.process(pool.WithRestartGuard(guard), newNodes)
-		m := rs.NewMutex("lock")
-		start := time.Now()
-		obtained(t, m)
-		confirmed(t, m.Extend)
-		confirmed(t, m.Unlock)
-		took(t, start, 0)
-		time.Sleep(time.Until(locksBegin))
-		k.reboot(true, majority...)
-		wake(rs)
-		require.ErrorContains(t, m.TryLock(), "its server started", "the node that replaces a new node does not count as new")
-	})
-}
-
 // The option stays in the code for good. Three of five nodes restart empty while a lock is held, and a process starts.
 func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 	for name, declared := range map[string]func() time.Time{
