@@ -356,7 +356,7 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 	case lease.Late:
 		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
 	case lease.Duplicates:
-		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address(), o.Duplicate.B.Index, o.Duplicate.B.Address())
+		return duplicateFound(o.Duplicate)
 	case lease.Unusable:
 		return o.Err
 	case lease.NotAsked, lease.Won:
@@ -370,6 +370,18 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
 	}
 	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
+}
+
+// ifTwo is what to do if two nodes have one run_id, but are two servers.
+const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
+
+// duplicateFound returns ErrDuplicateNode with the two nodes whose answers have shown that they are one server.
+func duplicateFound(d *quorum.Duplicate) error {
+	a, b := d.A.Address(), d.B.Address()
+	if a == b {
+		return duplicateError(d.A.Index, a, d.B.Index, b)
+	}
+	return &said{ErrDuplicateNode, oneServer(d.A.Index, a, d.B.Index, b) + ifTwo}
 }
 
 // oneServer says that two nodes are one server.

@@ -125,7 +125,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	}
 	switch d := c.keeper.Set.Duplicate(); {
 	case d != nil:
-		return fail(op, "", duplicateError(d.A.Index, d.A.Address(), d.B.Index, d.B.Address()))
+		return fail(op, "", duplicateFound(d))
 	case a.quorum:
 		r.logMissing(ctx, op, a)
 		return nil
@@ -189,8 +189,12 @@ func (c *core) askAll(ctx context.Context) answers {
 		if a.nodes.Has(pair[0].Index) {
 			a.nodes = a.nodes.Without(pair[1].Index)
 		}
-		text := oneServer(pair[0].Index, pair[0].Address(), pair[1].Index, pair[1].Address())
-		a.missing.nodes = append(a.missing.nodes, errors.New(text+", which counts once"))
+		first, second := pair[0].Address(), pair[1].Address()
+		text := oneServer(pair[0].Index, first, pair[1].Index, second) + ", which counts once"
+		if first != second {
+			text += ifTwo
+		}
+		a.missing.nodes = append(a.missing.nodes, errors.New(text))
 	}
 	return a
 }

@@ -45,7 +45,8 @@ func FuzzVotes(f *testing.F) {
 		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
 			want = []claim.Choice{claim.Refused, claim.Granted, claim.Refused, claim.Refused}[found%4]
 		}
-		v := set.Read(c.Check().Read, reply.Value, reply.Err)
+		call := c.Check()
+		v := set.Read(&call.Command, call.Read, reply.Value, reply.Err)
 		require.Equal(t, want, v.Choice, value)
 		checkVote(t, set.Nodes[0], v)
 
@@ -84,7 +85,8 @@ func FuzzVotes(f *testing.F) {
 				want = claim.Granted // not for the token that the attempt proposes
 			}
 		}
-		v = set.Read(c.Acquire(terms[fences].Timing.TTL, place, fence).Read, reply.Value, reply.Err)
+		call = c.Acquire(terms[fences].Timing.TTL, place, fence)
+		v = set.Read(&call.Command, call.Read, reply.Value, reply.Err)
 		require.Equal(t, want, v.Choice, value)
 		checkVote(t, set.Nodes[0], v)
 

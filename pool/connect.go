@@ -80,7 +80,7 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	return opened, hinted(greet(bounded, opt, opened, &how))
+	return opened, hintedWithout(greet(bounded, opt, opened, &how), user.Password, opened.credentials)
 }
 
 // dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends

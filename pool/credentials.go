@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // credentials are those that a StreamingCredentialsProvider gave for one connection. When the
@@ -127,3 +130,35 @@ func (c *credentials) release() {
 		err = unsubscribe()
 	}()
 }
+
+// secret returns the password of the greeting, if a provider has given it.
+func (c *credentials) secret() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.password
+}
+
+// hintedWithout does what hinted does. The text of the node ends before a password that it repeats.
+func hintedWithout(err error, password string, given *credentials) error {
+	if err == nil {
+		return nil
+	}
+	text, shown := fmt.Sprint(err), hinted(err) // fmt survives an Error method that panics
+	if before := foreign.Before(text, []string{password, given.secret()}, nil); before != text {
+		return &hiding{strings.TrimSuffix(shown.Error(), text) + before, shown}
+	}
+	return shown
+}
+
+// A hiding is an error without the end of its text.
+type hiding struct {
+	text string
+	error
+}
+
+func (h *hiding) Error() string { return h.text }
+
+func (h *hiding) Unwrap() error { return h.error }

@@ -197,8 +197,12 @@ func cut(text string) string {
 }
 
 // said returns a text that a node or go-redis has written as every error of this package shows it: one line that a terminal
-// does not obey, cut to maxErrorText.
-func said(text string) string { return foreign.Text(text, maxErrorText) }
+// does not obey, cut to maxErrorText, without the arguments of an unknown command. These may be the value of a lock, or a
+// password.
+func said(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with:")
+	return foreign.Text(text, maxErrorText)
+}
 
 // shortened returns err with the text that said makes of its own.
 func shortened(err error) error {

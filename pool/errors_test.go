@@ -124,3 +124,17 @@ func TestCommandNames(t *testing.T) {
 		require.Equal(t, []string{"HELLO", "AUTH", "CLIENT SETINFO", "SCRIPT LOAD", "PING"}, c.names)
 	}
 }
+
+// A node may repeat a password in an answer to the greeting, and the arguments of any command that it does not know.
+func TestNoTextOfANodeShowsAPassword(t *testing.T) {
+	given := &credentials{password: "of a provider"}
+	for text, want := range map[string]string{
+		"WRONGPASS not 'hunter2', please":                           "the client's user name or password is wrong: WRONGPASS not ...",
+		"WRONGPASS not \"of a prov":                                 "the client's user name or password is wrong: WRONGPASS not ...",
+		"ERR unknown command 'AUTH', with args beginning with: 'x'": "ERR unknown command 'AUTH'",
+		"WRONGPASS the hunter is gone":                              "the client's user name or password is wrong: WRONGPASS the hunter is gone",
+	} {
+		require.EqualError(t, hintedWithout(refusal(said(text)), "hunter2", given), want)
+	}
+	require.NoError(t, hintedWithout(nil, "hunter2", nil))
+}

@@ -44,7 +44,11 @@ func WithOutstanding(limit int) Option {
 // that time, and the other nodes must form a quorum. In a fresh deployment all nodes have just
 // started, so nobody acquires a lock for that time. WithNoLocksBefore avoids this.
 //
-// The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
+// The client's user needs permission for INFO (+info). A node that refuses INFO, or whose INFO has no
+// uptime_in_seconds, never counts.
+//
+// If INFO has no run_id, or with WithoutIdentity, the guard tells servers apart by their start alone. Then it does not notice
+// that an address leads to another server that started within a few seconds of the first.
 //
 // The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a
 // replica that lacks keys, a change of the server's clock while it runs, or a restart behind a
@@ -117,19 +121,19 @@ func WithName(name string) Option {
 }
 
 // WithoutIdentity makes the pool leave Reply.Server nil, and not ask for INFO unless another pool of the client does. By
-// default Reply.Server identifies the server process that answers.
+// default Reply.Server identifies the server process that answers. With WithRestartGuard the pool does ask, and Reply.Server
+// only tells how long the server has been running: its RunID is "".
 //
 // It is also for proxies that end the connection at INFO.
 //
 // It is for nodes whose run_id does not distinguish servers: some managed services and
 // Redis-compatible servers report the same constant everywhere, and clones of one virtual machine
-// may report the same value. Without this option a Redsync mistakes such nodes for one server,
+// may report the same value. Nodes that report none, or zeros alone, do not need it. Without this option a Redsync mistakes such nodes for one server,
 // which counts once. It fails with redsync.ErrDuplicateNode if too few nodes are left.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make
 // sure that each pool leads to a different server. A Redsync still refuses two pools with the same
-// address or the same client. The option excludes WithRestartGuard, which needs the identity: with
-// both, Err and every Send return an error.
+// address or the same client.
 func WithoutIdentity() Option {
 	return func(c *config) { c.anonymous = true }
 }
@@ -232,9 +236,6 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 			continue
 		}
 		option(&cfg)
-	}
-	if cfg.guard > 0 && cfg.anonymous && cfg.err == nil {
-		cfg.err = errors.New("pool: WithRestartGuard excludes WithoutIdentity: it needs to know the server")
 	}
 	if isNil(client) {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)

@@ -203,7 +203,6 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 		"limit 16385":        {good, []Option{WithOutstanding(16385)}, "WithOutstanding(16385) is out of range: 1 to 16384"},
 		"nil option":         {good, []Option{nil}, "nil Option"},
 		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, "WithRestartGuard(1ns) needs a *redis.Client"},
-		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, "WithRestartGuard excludes WithoutIdentity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)

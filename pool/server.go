@@ -20,7 +20,8 @@ import (
 // on one connection the same pointer. So equal pointers mean the same process on the same connection.
 type Server struct {
 	// RunID is random and new each time the server starts. Two nodes with equal RunIDs are one
-	// server at two addresses.
+	// server at two addresses. RunID is "" if it is not known which server this is: INFO has no
+	// run_id, or one of zeros alone, or the pool has both WithoutIdentity and WithRestartGuard.
 	RunID string
 
 	// Uptime is how long the process had been running by its own account, in whole seconds. It
@@ -169,14 +170,17 @@ func askServer(ctx context.Context, cn *redis.Conn, q *questions, opened *ownCon
 // maxUptime bounds a plausible uptime, and keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
-// parseInfo parses an answer to INFO server, which consists of lines name:value. It returns nil
-// if run_id or uptime_in_seconds is missing or invalid. A run_id is printed, so it has at most maxRunID bytes, which a
-// terminal does not obey.
+// parseInfo parses an answer to INFO server, which consists of lines name:value. It returns nil if uptime_in_seconds is
+// missing or invalid. Some servers that imitate Redis have no run_id, or one of zeros. A run_id is printed, so it has at
+// most maxRunID bytes, which a terminal does not obey.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
-	if s.RunID == "" || foreign.Text(s.RunID, maxRunID) != s.RunID || err != nil || seconds < 0 || seconds > int64(maxUptime/time.Second) {
+	if err != nil || seconds < 0 || seconds > int64(maxUptime/time.Second) {
 		return nil
+	}
+	if strings.Trim(s.RunID, "0") == "" || foreign.Text(s.RunID, maxRunID) != s.RunID {
+		s.RunID = ""
 	}
 	s.Uptime = time.Duration(seconds) * time.Second
 	return s
@@ -197,27 +201,31 @@ func field(text, name string) string {
 // stream starts only after the previous one has delivered its replies.
 type serverView struct {
 	anonymous     bool      // see WithoutIdentity
+	guarded       bool      // see WithRestartGuard
 	noLocksBefore time.Time // see WithNoLocksBefore
 
 	met   *Server // the last one that was shown
-	shows *Server // what is shown of met: itself, or a copy that is marked as New
+	shows *Server // what is shown of met: itself, or a copy
 }
 
-// shown returns what users see of s. WithoutIdentity hides it. WithNoLocksBefore marks a process that started before
-// that time.
+// shown returns what users see of s. WithoutIdentity hides it, except how long a guard must wait for it.
+// WithNoLocksBefore marks a process that started before that time.
 func (v *serverView) shown(s *Server) *Server {
 	switch {
-	case v.anonymous:
+	case v.anonymous && !v.guarded:
 		return nil
-	case s == nil || v.noLocksBefore.IsZero():
+	case s == nil || !v.anonymous && v.noLocksBefore.IsZero():
 		return s
 	}
 	if v.met != s {
 		v.met, v.shows = s, s
-		if s.startedBy().Before(v.noLocksBefore) {
-			marked := *s
-			marked.New = true
-			v.shows = &marked
+		if isNew := s.startedBy().Before(v.noLocksBefore); isNew || v.anonymous {
+			altered := *s
+			altered.New = isNew
+			if v.anonymous {
+				altered.RunID = ""
+			}
+			v.shows = &altered
 		}
 	}
 	return v.shows

@@ -337,20 +337,21 @@ func TestParseInfo(t *testing.T) {
 		"run_id:a:b\nuptime_in_seconds:1\n":                     {RunID: "a:b", Uptime: time.Second, At: at},
 		"":                                                      nil,
 		"run_id:abc":                                            nil,
-		"uptime_in_seconds:1":                                   nil,
-		"run_id:\r\nuptime_in_seconds:1\r\n":                    nil,
+		"uptime_in_seconds:1":                                   {Uptime: time.Second, At: at},
+		"run_id:\r\nuptime_in_seconds:1\r\n":                    {Uptime: time.Second, At: at},
+		"run_id:0000\r\nuptime_in_seconds:1\r\n":                {Uptime: time.Second, At: at},
 		"run_id:abc\r\nuptime_in_seconds:\r\n":                  nil,
 		"run_id:abc\r\nuptime_in_seconds:-1\r\n":                nil,
 		"run_id:abc\r\nuptime_in_seconds:1.5\r\n":               nil,
 		"run_id:abc\r\nuptime_in_seconds:3153600001\r\n":        nil,
 		"run_id:abc\r\nuptime_in_seconds:9223372036854775807\n": nil,
 		"run_id:abc\r\nuptime_in_seconds:1e3\r\n":               nil,
-		"xrun_id:abc\r\nuptime_in_seconds:1\r\n":                nil,
+		"xrun_id:abc\r\nuptime_in_seconds:1\r\n":                {Uptime: time.Second, At: at},
 		"run_id:abc\r\nuptime_in_secondsx:1\r\n":                nil,
 		"run_id abc\r\nuptime_in_seconds 1\r\n":                 nil,
 
-		"run_id:" + strings.Repeat("f", maxRunID+1) + "\nuptime_in_seconds:1": nil,
-		"run_id:a\x1b[31m\nuptime_in_seconds:1":                               nil,
+		"run_id:" + strings.Repeat("f", maxRunID+1) + "\nuptime_in_seconds:1": {Uptime: time.Second, At: at},
+		"run_id:a\x1b[31m\nuptime_in_seconds:1":                               {Uptime: time.Second, At: at},
 	} {
 		require.Equal(t, want, parseInfo(text, at), "%q", text)
 	}

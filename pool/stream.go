@@ -39,7 +39,7 @@ var _ Subscriber = (*streamPool)(nil)
 func newStreamPool(cfg config, client *redis.Client, owner redis.UniversalClient) *streamPool {
 	return &streamPool{
 		config: cfg, client: client, owner: owner,
-		view: serverView{anonymous: cfg.anonymous, noLocksBefore: cfg.noLocksBefore},
+		view: serverView{anonymous: cfg.anonymous, guarded: cfg.guard > 0, noLocksBefore: cfg.noLocksBefore},
 	}
 }
 
@@ -101,7 +101,7 @@ func (p *streamPool) running() (*stream, error) {
 		}
 		streams.running[p.client] = s
 	}
-	if !p.anonymous && !s.identified.Swap(true) {
+	if (!p.anonymous || p.guard > 0) && !s.identified.Swap(true) {
 		if c := s.conn.Load(); c != nil { // it has not asked, and the next one does
 			c.retire()
 		}

@@ -87,8 +87,6 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 		err := locks(pool.WithoutIdentity())
 		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
 		require.ErrorIs(f, err, redsync.ErrFailed, "the second connection to the same server refuses")
-		err = locks(pool.WithoutIdentity(), pool.WithRestartGuard(minute))
-		require.ErrorContains(f, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
 

@@ -332,6 +332,17 @@ var provocations = map[string]func(f speech) error{
 		f.uses(process(f.pick(0, 0, 0)))
 		return f.lockError()
 	},
+	"one run_id": func(f speech) error {
+		for _, n := range f.nodes {
+			n.TellRunID("run_id:constant\r\n")
+		}
+		f.uses(process(f.pick(0, 1, 2)))
+		return f.lockError()
+	},
+	"one address twice": func(f speech) error {
+		pools := f.pools()
+		return redsync.New(append(pools, pools[0])...).NewMutex("lock").Lock()
+	},
 	"a writer within a reader": func(f speech) error {
 		return f.does("lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
 			withShared)

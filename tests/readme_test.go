@@ -97,7 +97,7 @@ func TestOldestServersOfTheReadmeWereRun(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)^\|.*$`).FindAllString(table, -1)
 	require.Greater(t, len(rows), 2+len(floors)-1)
 	for _, row := range rows[2:] { // below the header
-		assert.Regexp(t, `^\| (?:Redis|Valkey) [\d.]+ \| [1-9]\d* \| 0 \| \d+ \| passed \|$`, row)
+		assert.Regexp(t, `^\| (?:Redis|Valkey|Redict) [\d.]+ \| [1-9]\d* \| 0 \| \d+ \| passed \|$`, row)
 	}
 }
 

@@ -40,22 +40,6 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	}
 }
 
-func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
-	onKit(t, func(k kit) {
-		rs := k.process(pool.WithRestartGuard(guard), newNodes)
-		m := rs.NewMutex("lock")
-		start := time.Now()
-		obtained(t, m)
-		confirmed(t, m.Extend)
-		confirmed(t, m.Unlock)
-		took(t, start, 0)
-		time.Sleep(time.Until(locksBegin))
-		k.reboot(true, majority...)
-		wake(rs)
-		says(t, m.TryLock(), "its server started") // the node that replaces a new node does not count as new
-	})
-}
-
 // The option stays in the code for good. Three of five nodes restart empty while a lock is held, and a process starts.
 func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 	for name, declared := range map[string]func() time.Time{
@@ -76,6 +60,30 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 					starts()
 					assert.Equal(t, name == "wrong", m.Remaining() > 0) // the lock has another holder
 				})
+			}
+		})
+	}
+}
+
+// Servers that do not say which they are, or all say the same, still tell how long they have been running.
+func TestRestartGuardNeedsNoRunID(t *testing.T) {
+	for line, options := range map[string][]pool.Option{
+		"": nil, "run_id:" + strings.Repeat("0", 40) + "\r\n": nil, "run_id:constant\r\n": {pool.WithoutIdentity()},
+	} {
+		play(t, func(f field) {
+			for _, n := range f.nodes {
+				n.TellRunID(line)
+			}
+			starts := func() *redsync.Redsync { return f.process(append(options, pool.WithRestartGuard(guard))...) }
+			require.ErrorContains(f, starts().NewMutex("lock").TryLock(), "ignores it for another 9.082s", line)
+			time.Sleep(time.Hour)
+			obtained(f, starts().NewMutex("lock"))
+			f.reboot(true, majority...)
+			require.ErrorContains(f, starts().NewMutex("lock").TryLock(), "its server started 0s ago", line)
+			if options != nil {
+				err := f.process().NewMutex("lock").TryLock()
+				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				require.ErrorContains(f, err, "are one server. They have one run_id: if they are two servers, use pool.WithoutIdentity")
 			}
 		})
 	}
@@ -218,7 +226,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 		}
 		errorIs(t, err, redsync.ErrNoQuorum)
 		for i := range 5 {
-			text := named(i) + "it is not known how long the server has been running (INFO)"
+			text := named(i) + "it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds"
 			assert.Equal(t, i < 3, strings.Contains(err.Error(), text))
 		}
 	})

@@ -1,11 +1,15 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file tests that a value that the user has seen belongs to one hold only.
@@ -162,6 +167,86 @@ func TestNoTextButStringShowsTheValueOfASequencer(t *testing.T) {
 			json := strings.HasPrefix(line, `{"`) // JSON is made for sending
 			assert.Equal(t, json, strings.Contains(line, encoded), line)
 		}
+	}
+}
+
+// An echo is a node that, at times, repeats in its reply what it was sent.
+type echo struct {
+	pool.Pool
+	says *atomic.Pointer[func(text string) pool.Reply]
+}
+
+func (e echo) Send(req pool.Request) error {
+	if says := e.says.Load(); says != nil {
+		go req.To.Receive(req.Tag, (*says)(fmt.Sprintf("%q", req.Args)))
+		return nil
+	}
+	return e.Pool.Send(req)
+}
+
+type echoed string
+
+func (e echoed) Error() string { return string(e) }
+func (echoed) RedisError()     {}
+
+// Whatever a node repeats of a command, no error and no line of the log has a part of the value.
+func TestNoTextOfANodeShowsAValue(t *testing.T) {
+	values := []string{"", "secret", "a long text, with \"quotes\" in it", "\x01\xff\x02 with odd ones \u202e"}
+	made := 0
+	refuses := func(format string) func(string) pool.Reply {
+		return func(text string) pool.Reply {
+			return pool.Reply{Err: echoed(fmt.Sprintf(format, text)), Fate: pool.Answered, Conn: 1}
+		}
+	}
+	for name, says := range map[string]func(string) pool.Reply{
+		"an unknown command": refuses("ERR unknown command 'evalsha', with args beginning with: %s"),
+		"a script":           refuses("ERR Error running script (call to f_0123): @user_script:1: @user_script: 1: what is %s"),
+		"a denial":           refuses("NOPERM nobody may use %s"),
+		"the text alone":     refuses("%s"),
+		"no error":           func(text string) pool.Reply { return pool.Reply{Value: text, Fate: pool.Answered, Conn: 1} },
+		"no answer": func(text string) pool.Reply {
+			return pool.Reply{Err: errors.New("while sending " + text), Fate: pool.Unknown, Conn: 1}
+		},
+	} {
+		play(t, func(f field) {
+			echoes, log := new(atomic.Pointer[func(string) pool.Reply]), &safeLog{}
+			var pools []pool.Pool
+			for _, p := range f.pools() {
+				pools = append(pools, echo{p, echoes})
+			}
+			rs := redsync.New(pools...)
+			f.closes(rs)
+			rs = rs.With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			for _, kind := range lockKinds {
+				for _, value := range values {
+					echoes.Store(nil)
+					options := opts{redsync.WithTries(1)}
+					if value != "" {
+						options = append(options, redsync.WithGenValueFunc(func() (string, error) {
+							made++
+							return value + strconv.Itoa(made), nil
+						}))
+					}
+					m := locked(f, kind.lock(rs, options...))
+					value := cmp.Or(value, m.Value())
+					echoes.Store(&says)
+					errs := []error{kind.lock(rs, options...).TryLock()}
+					for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
+						_, err := operation()
+						errs = append(errs, err)
+					}
+					_, err := kind.rival(rs).Inspect(f.Context())
+					said := fmt.Sprintf("%v %#v", append(errs, err), append(errs, err))
+					echoes.Store(nil)
+					time.Sleep(time.Minute)
+					said += log.String()
+					assert.NotEmpty(f, said)
+					for i, n := 0, min(8, len(value)); i+n <= len(value); i++ {
+						require.NotContains(f, said, value[i:i+n], "%s: %s", name, kind.column)
+					}
+				}
+			}
+		})
 	}
 }
 

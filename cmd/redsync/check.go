@@ -105,7 +105,9 @@ func (c *checker) run() int {
 	sets := c.ask()
 	status, warnings := 0, 0
 	for i, reports := range sets {
-		c.compare(reports)
+		if !c.nodes.anonymous {
+			c.compare(reports)
+		}
 		title := []string{"", ""}
 		if len(sets) == 2 {
 			title = []string{" of --before", " of --after"}
@@ -159,7 +161,7 @@ func (c *checker) compare(reports []*findings) {
 			continue
 		}
 		r.votes = r.votes && !reports[same].votes
-		r.warn("its run id is that of node #%d (%s): the two are one server, which counts once", same, reports[same].address)
+		r.warn("its run id is that of node #%d (%s): the two are one server, which counts once. If they are two, use --no-identity", same, reports[same].address)
 	}
 }
 

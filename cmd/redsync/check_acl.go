@@ -92,7 +92,6 @@ func trials(name, other, channel string) []trial {
 		all,
 		trial{"+set", written, []any{"set", other, 1, "nx", "px", trialTTL}},
 		trial{"+pexpire", written, []any{"pexpire", other, trialTTL}},
-		trial{"+bitop", none, []any{"bitop", "or", other, sideKey(other, queueSide)}},
 		trial{"+del", written, []any{"del", other}},
 	)
 	for _, end := range sideEnds {
@@ -120,6 +119,7 @@ type access struct {
 	commands map[string]verdict // by rule
 	places   map[place]verdict
 	absent   []string          // commands that the server does not have
+	full     map[string]bool   // by the end of a key beside the lock: the user may read and write this very key
 	types    map[string]string // of keys that have another type than those of locks
 	writes   error             // why the node refused to write, for another reason than the ACL
 }
@@ -166,6 +166,9 @@ func (a *access) add(t trial, err error) {
 	if t.at.none {
 		return
 	}
+	if t.rule == "+eval" && !key { // which needs both: see nothing
+		a.full[t.at.end] = true
+	}
 	if key || channel {
 		a.places[t.at] = denied
 	} else if a.places[t.at] == notTold {
@@ -185,7 +188,7 @@ func (r *findings) askPermissions(node pool.Pool) error {
 		return nil
 	}
 	other := r.lock + ":check-" + rand.Text()
-	a := &access{commands: map[string]verdict{}, places: map[place]verdict{}, types: map[string]string{}}
+	a := &access{commands: map[string]verdict{}, places: map[place]verdict{}, full: map[string]bool{}, types: map[string]string{}}
 	if err := r.try(node, a, trials(r.lock, other, "redsync:check-"+rand.Text())); err != nil {
 		return err
 	}
@@ -253,7 +256,7 @@ type finding struct {
 }
 
 // judgeKeys finds the missing rules for keys. Where the lock's key may be read, and the one with a random end may not be
-// written, the rules may match the name alone.
+// written, the rules may match the name alone, which a script that is given the key shows.
 func (r *findings) judgeKeys(a *access) finding {
 	f := finding{sides: map[string]bool{}}
 	judge := func(end, key string) (isDenied bool) {
@@ -265,6 +268,7 @@ func (r *findings) judgeKeys(a *access) finding {
 		case own == denied:
 			f.rules = append(f.rules, "~"+glob(key))
 			return true
+		case a.full[end]:
 		case written == denied, own == notTold && written == notTold:
 			f.unknown = append(f.unknown, key)
 		}
@@ -335,14 +339,14 @@ func (r *findings) judge(a *access) {
 		r.warn("the server does not have %s%s", missing, cost)
 	}
 	r.votes = r.votes && !lacks(nameRule) && !lacks("+set")
-	r.sayPermissions(f)
+	r.sayPermissions(f, a)
 	r.sayWrites(a)
 }
 
 // sayPermissions adds the line of what the user may do.
-func (r *findings) sayPermissions(f finding) {
+func (r *findings) sayPermissions(f finding, a *access) {
 	switch {
-	case len(f.rules) > 0:
+	case len(f.rules) > 0, len(a.absent) > 0:
 		r.fact("permissions", "not all that locks can use: see below")
 	case len(f.unknown) == 0:
 		r.fact("permissions", "all that locks of %q can use", r.lock)

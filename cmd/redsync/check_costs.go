@@ -63,10 +63,6 @@ var features = []feature{
 		name: "loading the scripts when a connection opens", rules: "+script|load", cost: "the first use of a script costs another round trip",
 	},
 	{
-		name: "Unlock: one command deletes the key and looks for waiters", rules: "+bitop ~{app:*", sides: queueSide,
-		cost: "its script runs more commands",
-	},
-	{
 		name: "Unlock of several names: one command reads all keys", rules: "+mget", cost: "its script reads each key alone",
 	},
 	{

@@ -226,9 +226,15 @@ func (r *findings) askLatency(node pool.Pool) error {
 // An info is the answer to INFO: values by name.
 type info map[string]string
 
+// Products are the servers that have a line of their own in INFO, beside the version of Redis that they imitate.
+var products = []string{"Valkey", "Redict", "Dragonfly", "Kvrocks", "Garnet"}
+
+// versionOf returns the name of the line with the version of a product.
+func versionOf(product string) string { return strings.ToLower(product) + "_version" }
+
 // infoNames are the lines of INFO that check reads: a node may send any number of others.
 var infoNames = []string{
-	"redis_version", "valkey_version", "run_id", "role", "connected_slaves", "master_host", "master_port", "cluster_enabled",
+	"redis_version", "valkey_version", "redict_version", "dragonfly_version", "kvrocks_version", "garnet_version", "run_id", "role", "connected_slaves", "master_host", "master_port", "cluster_enabled",
 	"maxmemory", "maxmemory_policy", "aof_enabled", "uptime_in_seconds",
 }
 
@@ -250,10 +256,7 @@ func (r *findings) askInfo(node pool.Pool) error {
 	}
 	if refused != nil {
 		r.fact("server", "%s", unknown("INFO", refused))
-		if r.guard > 0 {
-			r.votes = false
-			r.warn("%s: %s", guardFeature, costOf(guardFeature))
-		}
+		r.cannotGuard("INFO is refused")
 		return nil
 	}
 	text, _ := answer.(string)
@@ -276,24 +279,43 @@ const (
 
 // addServer adds the version and the run id.
 func (r *findings) addServer(i info) {
-	product, version, least := "Redis", i["redis_version"], leastRedis
-	if v := i["valkey_version"]; v != "" {
-		product, version, least = "Valkey", v, leastValkey
+	redis := i["redis_version"]
+	product, version, least := "Redis", redis, leastRedis
+	for _, p := range products {
+		if v := i[versionOf(p)]; v != "" {
+			product, version = p, v
+			break
+		}
 	}
-	if version == "" {
+	switch {
+	case version == "":
 		r.fact("server", "%s", unknown("INFO", nil))
-	} else {
+	case product == "Redis", product == "Valkey", redis == "":
 		r.fact("server", "%s %s", product, version)
+	default:
+		r.fact("server", "%s %s (as Redis %s)", product, version, redis)
 	}
-	if version != "" && older(version, least) {
-		r.warn("%s %s is too old: Redis %s, Valkey %s or later is needed", product, version, leastRedis, leastValkey)
+	if product == "Valkey" {
+		redis, least = version, leastValkey
+	} else {
+		product = "Redis"
 	}
-	if r.runID = i["run_id"]; r.runID == "" {
-		r.fact("run id", "%s", unknown("INFO", nil))
-		return
+	if redis != "" && older(redis, least) {
+		r.warn("%s %s is too old: Redis %s, Valkey %s or later is needed", product, redis, leastRedis, leastValkey)
 	}
-	r.fact("run id", "%s", r.runID)
+	switch r.runID = i["run_id"]; {
+	case r.runID == "":
+		r.fact("run id", "%s. %s", unknown("INFO", nil), notCompared)
+	case strings.Trim(r.runID, "0") == "":
+		r.fact("run id", "not known: INFO tells zeros. %s", notCompared)
+		r.runID = ""
+	default:
+		r.fact("run id", "%s", r.runID)
+	}
 }
+
+// notCompared says what follows if a node does not tell its run id.
+const notCompared = "Two addresses of one server are not found"
 
 // older reports whether the first two numbers of a version are less than those of least.
 func older(version, least string) bool {
@@ -377,12 +399,9 @@ func (r *findings) addPersistence(node pool.Pool, i info) error {
 // addUptime adds whether the restart guard ignores the node.
 func (r *findings) addUptime(i info) {
 	seconds, err := strconv.ParseInt(i["uptime_in_seconds"], 10, 32)
-	if err != nil {
+	if err != nil || seconds < 0 {
 		r.fact("uptime", "%s", unknown("INFO", nil))
-		if r.guard > 0 {
-			r.votes = false
-			r.warn("%s: %s", guardFeature, costOf(guardFeature))
-		}
+		r.cannotGuard("INFO has no uptime_in_seconds")
 		return
 	}
 	uptime := time.Duration(seconds) * time.Second
@@ -394,6 +413,14 @@ func (r *findings) addUptime(i info) {
 	if left := r.guard + more - uptime; left > 0 {
 		r.votes = false
 		r.warn("its server started %v ago, and the restart guard (%v + %v) ignores it for another %v", uptime, r.guard, more, left)
+	}
+}
+
+// cannotGuard says what it costs that the node does not tell its uptime, if there is a guard.
+func (r *findings) cannotGuard(why string) {
+	if r.guard > 0 {
+		r.votes = false
+		r.warn("%s. %s: %s", why, guardFeature, costOf(guardFeature))
 	}
 }
 

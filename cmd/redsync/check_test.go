@@ -186,7 +186,7 @@ func TestCheckWithGuard(t *testing.T) {
 	out = checkEnds(t, exitNoQuorum, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
 	require.Contains(t, out, "ignores it for another 902ms")
 	out = checkEnds(t, exitNoQuorum, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
-	require.Equal(t, []string{"  warning: pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
+	require.Equal(t, []string{"  warning: INFO is refused. pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
 	_, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h", "--lock", "app:17")
 	require.Contains(t, out, "the ACL denies +info\n    finding two addresses of one server: they are not found\n    pool.WithRestartGuard: ")
 }

@@ -28,6 +28,7 @@ type nodes struct {
 	list, file, before, after string
 	cacert, cert, key         string
 	guard                     time.Duration
+	anonymous                 bool   // the nodes' run ids do not tell servers apart
 	prefix                    string // of each NAME: from parsing on, names have it
 
 	given func(flag string) bool // whether the flag is among the arguments
@@ -44,6 +45,7 @@ func (n *nodes) define(f *pflag.FlagSet) {
 	f.StringVar(&n.key, "key", "", "")
 	f.StringVar(&n.prefix, "prefix", "", "")
 	f.Var((*seconds)(&n.guard), "guard", "")
+	f.BoolVar(&n.anonymous, "no-identity", false, "")
 	n.given = f.Changed
 }
 
@@ -207,11 +209,14 @@ func (n *nodes) open() *redsync.Redsync {
 	for _, set := range n.sets {
 		var pools []pool.Pool
 		for _, opt := range set {
-			var guard []pool.Option
+			var options []pool.Option
 			if n.guard > 0 {
-				guard = append(guard, pool.WithRestartGuard(n.guard))
+				options = append(options, pool.WithRestartGuard(n.guard))
 			}
-			pools = append(pools, pool.New(redis.NewClient(opt), guard...))
+			if n.anonymous {
+				options = append(options, pool.WithoutIdentity())
+			}
+			pools = append(pools, pool.New(redis.NewClient(opt), options...))
 		}
 		sets = append(sets, pools)
 	}

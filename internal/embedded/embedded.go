@@ -90,6 +90,7 @@ type Node struct {
 
 	forgotten []*end // clients' ends of connections that Forget has cut
 	runID     string
+	named     *string   // see TellRunID
 	started   time.Time // when the process that runID names started, by the node's clock
 	clock     clock
 }
@@ -504,8 +505,18 @@ func (n *Node) executeUnanswered(from client, command string, args []string) {
 func (n *Node) infoServer() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	uptime := n.clock.now().Unix() - n.started.Unix()
-	return fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", n.runID, uptime)
+	uptime, id := n.clock.now().Unix()-n.started.Unix(), "run_id:"+n.runID+"\r\n"
+	if n.named != nil {
+		id = *n.named
+	}
+	return fmt.Sprintf("# Server\r\n%suptime_in_seconds:%d\r\n", id, uptime)
+}
+
+// TellRunID makes INFO have this in the place of the line that names the process, as servers do that imitate Redis.
+func (n *Node) TellRunID(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.named = &line
 }
 
 // newRunID returns 40 random hexadecimal digits, the form of a run_id of Redis.

@@ -30,6 +30,8 @@ type interpreter struct {
 	caller   *server.Peer         // the peer that executes the commands of the running script
 	rewrite  func(string) string  // see Node.Rewrite; may be nil
 	lacks    func(string) error   // why scripts cannot use a command
+	spy      func(Called)         // see Node.Spy; may be nil
+	running  Called               // what spy is told of the running script
 
 	// The answer to a command within a script.
 	reply bytes.Buffer
@@ -176,6 +178,7 @@ func (in *interpreter) run(peer *server.Peer, script *lua.LFunction, args []stri
 	}
 	in.state.SetGlobal("KEYS", in.list(args[1:1+n]))
 	in.state.SetGlobal("ARGV", in.list(args[1+n:]))
+	in.running = Called{Script: script, Keys: args[1 : 1+n]}
 	in.state.Push(script)
 	if err := in.state.PCall(0, 1, nil); err != nil {
 		text := "ERR " + strings.ReplaceAll(err.Error(), "\n", " ")
@@ -306,6 +309,10 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 	if err := in.lacks(args[0]); err != nil {
 		return nil, err
 	}
+	if in.spy != nil {
+		in.running.Command = args
+		in.spy(in.running)
+	}
 	in.reply.Reset()
 	in.out.Reset(&in.reply)
 	in.dispatch(in.caller, args)
@@ -316,6 +323,33 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 		return nil, err
 	}
 	return in.value(reply), nil
+}
+
+// A Called is a command that a script is about to execute.
+type Called struct {
+	Script  any // equal for calls of one script
+	Keys    []string
+	Command []string
+}
+
+// Undeclared returns the keys that the command touches, and that are not among the keys of the script. Strict servers refuse
+// such a command.
+func (c Called) Undeclared() (keys []string) {
+	switch args := c.Command[1:]; strings.ToLower(c.Command[0]) {
+	case "time", "publish":
+	case "del", "exists", "mget":
+		keys = args
+	default:
+		keys = args[:1]
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return slices.Contains(c.Keys, key) })
+}
+
+// Spy makes the node call f for each command of a script, before it executes the command.
+func (n *Node) Spy(f func(Called)) {
+	n.executing.Lock()
+	defer n.executing.Unlock()
+	n.lua.spy = f
 }
 
 // value converts a reply to a Lua value.

@@ -425,7 +425,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 // Receive takes a node's reply.
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	k.Set.NoteReply(i, reply)
+	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	rel.round.NoteLate(i, reply)
 	if reply.Err != nil && !sent.form.inFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
@@ -450,7 +450,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	if reply.Err == nil {
 		rel.lease.terms.allows(i)
 	}
-	v := k.Set.Read(rel.round.Call().Read, reply.Value, reply.Err)
+	v := k.Set.Read(&rel.round.Call().Command, rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {
 		rel.others.Or(uint64(others))
 	}

@@ -70,9 +70,14 @@ func (g *guard) distrust(s *pool.Server, at time.Time, quarantine, here time.Dur
 type tenant struct {
 	mu    sync.Mutex
 	runID string
+	began time.Time // it started then, by the last account of it; zero if no server has answered yet
 	alive time.Time // it has answered a request that was sent then
 	since time.Time // the address has led to it since then; zero if no other server was there before
 }
+
+// maxStartError bounds how far two accounts of the start of one server may be apart: the uptimes are in whole seconds, and an
+// answer to INFO may be late. Servers that do not tell who they are, and whose starts are further apart, are two.
+const maxStartError = 5 * time.Second
 
 // meet notes that s has answered a request sent at that time. If the address led to another server before, meet reports
 // so, and for how long it has led to s. A server that began to run after the other one had last answered may be the
@@ -80,10 +85,10 @@ type tenant struct {
 func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.runID != s.RunID {
-		t.since = t.sinceLocked(s, sent)
-		t.runID, t.alive = s.RunID, sent
+	if !t.isLocked(s) {
+		t.since, t.alive = t.sinceLocked(s, sent), sent
 	}
+	t.runID, t.began = s.RunID, startOf(s)
 	if sent.After(t.alive) {
 		t.alive = sent
 	}
@@ -100,17 +105,27 @@ func (t *tenant) peek(s *pool.Server, sent time.Time) (here time.Duration, moved
 
 // sinceLocked returns the new t.since if s has answered a request sent at that time.
 func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
-	began := sent.Add(uptimeGranularity - s.Age(sent))
 	switch {
-	case t.runID == s.RunID:
+	case t.isLocked(s):
 		return t.since
-	case t.runID != "" && began.Before(t.alive):
+	case !t.began.IsZero() && startOf(s).Before(t.alive):
 		return sent
 	}
 	return time.Time{}
 }
 
-var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
+// isLocked reports whether t is s.
+func (t *tenant) isLocked(s *pool.Server) bool {
+	if t.runID != s.RunID || t.began.IsZero() {
+		return false
+	}
+	return s.RunID != "" || startOf(s).Sub(t.began).Abs() <= maxStartError
+}
+
+// startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.
+func startOf(s *pool.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
+
+var errUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
 
 // A restarted says why a node that has restarted, or whose address has moved, does not count yet.
 type restarted struct {

@@ -64,6 +64,14 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	require.NoError(t, at(server("restarted", 24*sec), time.Minute), "it began after the last answer")
 	require.NoError(t, at(server("again", 58*sec+sec), time.Minute+2*sec+12*ms),
 		"it may have begun up to a second later")
+
+	// Servers that do not say which they are differ by their start.
+	n = &guard{sec, &tenant{}}
+	require.NoError(t, at(server("", -time.Hour), 0))
+	require.NoError(t, at(server("", -time.Hour-maxStartError), sec))
+	require.ErrorContains(t, at(server("", -2*time.Hour), 2*sec), "its address has led to another server for 0s")
+	require.NoError(t, at(server("", 20*sec), time.Minute), "it began after the last answer")
+	require.Error(t, at(server("told", -time.Hour), time.Minute))
 }
 
 // Looking whether a server counts begins no guard.

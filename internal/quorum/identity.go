@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -109,10 +110,20 @@ func (s *servers) FirstToIdentify() bool {
 // IdentifyLater makes the next acquire wait to learn which server each node is, because the caller's has failed.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
+// Heard returns node i's reply to c, without arguments of c that it repeats in the text of an error. Each reply to a command
+// with the value of a lock passes here first. Heard also does what NoteReply does.
+func (s *servers) Heard(i int, reply pool.Reply, c *script.Command) pool.Reply {
+	s.NoteReply(i, reply)
+	if reply.Err != nil {
+		reply.Err = c.Conceal(reply.Err)
+	}
+	return reply
+}
+
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
 // may lead to another server by now. Then node i counts for itself alone.
 func (s *servers) NoteReply(i int, reply pool.Reply) {
-	if reply.Server != nil {
+	if isKnown(reply.Server) {
 		s.NoteServer(i, reply.Server)
 	} else if s.joint && reply.Fate == pool.Answered && s.identity.servers[i].Load() != nil {
 		s.note(i, nil)
@@ -122,10 +133,13 @@ func (s *servers) NoteReply(i int, reply pool.Reply) {
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
 func (s *servers) NoteServer(i int, server *pool.Server) {
-	if server != nil && s.identity.servers[i].Load() != server {
+	if isKnown(server) && s.identity.servers[i].Load() != server {
 		s.note(i, server)
 	}
 }
+
+// isKnown reports whether s says which server it is.
+func isKnown(s *pool.Server) bool { return s != nil && s.RunID != "" }
 
 func (s *servers) note(i int, server *pool.Server) {
 	known := s.identity
@@ -285,7 +299,7 @@ func (s *servers) merger() *merger {
 
 // sameServer reports whether two answers are known to come from one process.
 func sameServer(s, t *pool.Server) bool {
-	return s != nil && t != nil && s.RunID == t.RunID
+	return isKnown(s) && isKnown(t) && s.RunID == t.RunID
 }
 
 // apart reports whether nodes a and b must be two servers, because they are in one set.

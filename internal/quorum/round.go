@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -219,12 +220,12 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, r.brief.Call.Read) }
 
 func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, error)) {
-	r.set.NoteReply(i, reply)
+	reply = r.set.Heard(i, reply, &r.brief.Call.Command)
 	r.NoteLate(i, reply)
 	if reply.Err != nil && pool.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
-	v := r.op.Judge(i, reply, r.set.Read(read, reply.Value, reply.Err))
+	v := r.op.Judge(i, reply, r.set.Read(&r.brief.Call.Command, read, reply.Value, reply.Err))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
@@ -249,8 +250,9 @@ func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, e
 }
 
 // Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call. A node that has a
-// key of another type in the place of the claim has answered. Its vote is a failure, because it says nothing of a rival.
-func (s *Set) Read(read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
+// key of another type in the place of the claim has answered. Its vote is a failure, because it says nothing of a rival. An odd
+// reply may repeat arguments of c.
+func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
 		v := claim.Failure(failure)
 		if pool.IsWrongType(failure) && !IsNoQueue(failure) {
@@ -260,7 +262,7 @@ func (s *Set) Read(read func(any) (claim.Answer, error), reply any, failure erro
 	}
 	answer, err := read(reply)
 	if err != nil {
-		return claim.Failure(err)
+		return claim.Failure(c.Conceal(err))
 	}
 	return claim.Vote{Choice: s.rule.Counts(answer), Answer: answer}
 }

@@ -3,8 +3,13 @@ package script
 import (
 	"bufio"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +18,10 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
 // This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.
@@ -146,6 +155,83 @@ func keysIn(c Command) (keys []string) {
 		keys = append(keys, key.(string))
 	}
 	return keys
+}
+
+// included matches a line of a script that stands for another file.
+var included = regexp.MustCompile(`-- include (\w+)\.lua\n`)
+
+// A script touches the keys that it is given, and no others, whatever it finds. It uses no command and no library that a
+// server may lack.
+func TestScriptsNeedLittle(t *testing.T) {
+	files, err := filepath.Glob("*.lua")
+	require.NoError(t, err)
+	scripts := map[string]bool{}
+	for _, file := range files {
+		scripts[strings.TrimSuffix(file, ".lua")] = true
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range included.FindAllStringSubmatch(string(source), -1) {
+			delete(scripts, match[1])
+		}
+	}
+	globals, calls := map[string]bool{}, map[string]bool{}
+	for _, c := range everyCommand() {
+		source := c.InFull()[1].(string)
+		chunk, err := parse.Parse(strings.NewReader(source), "script")
+		require.NoError(t, err)
+		proto, err := lua.Compile(chunk, "script")
+		require.NoError(t, err)
+		globalsOf(proto, globals)
+		for _, match := range regexp.MustCompile(`redis\.(\w+)`).FindAllStringSubmatch(source, -1) {
+			calls[match[1]] = true
+		}
+	}
+	assert.Equal(t, "ARGV KEYS ipairs math pairs redis select string table tonumber type unpack", sorted(globals))
+	assert.Equal(t, "call error_reply pcall", sorted(calls))
+
+	bubble(t, func(g ground, n *embedded.Node) {
+		ran, used := map[any]bool{}, map[string]bool{}
+		n.Spy(func(c embedded.Called) {
+			ran[c.Script], used[c.Command[0]] = true, true
+			assert.Empty(t, c.Undeclared(), "%q beside %q", c.Command, c.Keys)
+		})
+		random := rand.New(rand.NewPCG(1, 1))
+		stores := []func(key string){
+			func(key string) { g.do("del", key) },
+			func(key string) { g.do("set", key, "v", "px", ttl) },
+			func(key string) { g.do("set", key, "w", "px", ttl) },
+			func(key string) { g.do("set", key, "readers\nv 9999999999999\nw 9999999999999\n", "px", ttl) },
+			func(key string) { g.do("del", key); g.do("rpush", key, "x") },
+			func(key string) { g.line(key, "they1 us2") },
+			func(key string) { g.line(key, "they1r they2 us3r") },
+		}
+		for range 40 {
+			for _, c := range everyCommand() {
+				for _, key := range keysIn(c) {
+					stores[random.IntN(len(stores))](key)
+				}
+				_ = g.client.Do(g.Context(), c.InFull()...).Err() // what it finds may be an error
+			}
+		}
+		assert.Len(t, ran, len(scripts), "each of %v", scripts)
+		assert.Equal(t, "DEL EXISTS GET GETRANGE MGET PEXPIRE PTTL PUBLISH SET STRLEN TIME TYPE", sorted(used))
+	})
+}
+
+func sorted(set map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(set)), " ") }
+
+// globalsOf adds the global variables that a function reads.
+func globalsOf(proto *lua.FunctionProto, names map[string]bool) {
+	for _, instruction := range proto.Code {
+		if int(instruction>>26) == lua.OP_GETGLOBAL {
+			names[proto.Constants[instruction&0x3ffff].String()] = true
+		}
+	}
+	for _, inner := range proto.FunctionPrototypes {
+		globalsOf(inner, names)
+	}
 }
 
 func isQueue(key string) bool {

@@ -25,6 +25,7 @@ func bubble(t *testing.T, f func(g ground, n *embedded.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(1)
+		nodes[0].Spy(func(c embedded.Called) { assert.Empty(t, c.Undeclared(), "%q beside %q", c.Command, c.Keys) })
 		c := nodes[0].Client()
 		defer func() {
 			_ = c.Close()

@@ -88,7 +88,18 @@ func ParseReport(reply any, locks int) (*Report, error) {
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("redsync: odd answer to an inspection: %s", Describe(reply))
+	return nil, fmt.Errorf("redsync: odd answer to an inspection: %s", shapeOf(reply))
+}
+
+// shapeOf describes a reply that may have the values of others.
+func shapeOf(reply any) string {
+	switch reply := reply.(type) {
+	case string:
+		return fmt.Sprintf("a text of %d bytes", len(reply))
+	case []any:
+		return fmt.Sprintf("an array of %d", len(reply))
+	}
+	return fmt.Sprint(reply)
 }
 
 func (r *Report) addHolds(held []any, now int64) (ok bool) {

@@ -513,7 +513,7 @@ func (c Command) InFull() []any {
 	return c.script.InFull(c.Args)
 }
 
-// Describe returns a node's reply as a short text, however long the reply is.
+// Describe returns a node's reply as a short text, however long the reply is. It may have what the node was sent: see Conceal.
 func Describe(reply any) string {
 	switch reply := reply.(type) {
 	case string:

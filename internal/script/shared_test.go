@@ -227,7 +227,7 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 		_, err := run(queued)
 		require.ErrorContains(t, err, "access")
 		assert.Equal(t, []string{"w"}, g.holders())
-		for _, c := range []Command{Downgrade{Leave: leaves}.Extend(lockV, ttl, false), release} { // BITOP is denied, too
+		for _, c := range []Command{Downgrade{Leave: leaves}.Extend(lockV, ttl, false), release} {
 			g.do("set", "lock", "v", "px", ttl)
 			answers(Mine, c)
 		}
@@ -261,7 +261,7 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 
 // If the user may not delete the key, the release of the last reader makes it run out.
 func TestReaderWhoMayNotDelete(t *testing.T) {
-	g, run := restrictedReaders(t, "-del -bitop")
+	g, run := restrictedReaders(t, "-del")
 	g.run(EnterShared(lockV, ttl, Place{Ticket: aTicket(1, us).Shared(), Alive: alive}, noFence))
 	_, err := run(ReleaseShared(lockV, ProcessOf(us), noTurn, noFence))
 	require.True(t, pool.IsDenied(err), "%v", err)

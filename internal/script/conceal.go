@@ -1,0 +1,62 @@
+package script
+
+import (
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// Conceal returns err, the error of a node's reply to c, with a text that ends before the first argument of c that it
+// repeats. Whoever knows the value of a lock can release it, and errors go to logs and to other people. The names of keys
+// may stay.
+func (c Command) Conceal(err error) error {
+	keys, secrets := c.split()
+	if len(secrets) == 0 {
+		return err
+	}
+	text := err.Error()
+	before := foreign.Before(text, secrets, keys)
+	if before == text {
+		return err
+	}
+	if pool.IsRefusal(err) {
+		return concealedAnswer(before)
+	}
+	return &concealed{before, err}
+}
+
+// split returns the keys of c, and the other arguments that are texts. The source of a script and its SHA1 are neither.
+func (c Command) split() (keys, secrets []string) {
+	if len(c.Args) < 3 {
+		return nil, nil
+	}
+	first, end := 1, 2
+	if n, isScript := c.Args[2].(int); isScript {
+		first, end = 3, 3+n
+	}
+	for i, arg := range c.Args[first:] {
+		if text, is := arg.(string); is && first+i < end {
+			keys = append(keys, text)
+		} else if is {
+			secrets = append(secrets, text)
+		}
+	}
+	return keys, secrets
+}
+
+// A concealedAnswer is an error that a node answered with, without the end of its text.
+type concealedAnswer string
+
+func (a concealedAnswer) Error() string { return string(a) }
+
+// RedisError marks an error that came from a node.
+func (concealedAnswer) RedisError() {}
+
+// A concealed is another error, without the end of its text.
+type concealed struct {
+	text string
+	error
+}
+
+func (c *concealed) Error() string { return c.text }
+
+func (c *concealed) Unwrap() error { return c.error }
