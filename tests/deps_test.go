@@ -27,9 +27,9 @@ var mayImport = map[string]string{
 	"./internal/journal": "./internal/notice",
 	"./internal/foreign": "",
 	"./pool":             "./internal/jitter ./internal/foreign ./internal/address " + goRedis,
-	"./internal/script":  "./pool",
+	"./internal/script":  "./pool ./internal/foreign",
 	"./internal/claim":   "./internal/script ./internal/jitter",
-	"./internal/quorum":  "./internal/claim ./internal/clock ./pool",
+	"./internal/quorum":  "./internal/claim ./internal/script ./internal/clock ./pool",
 	"./internal/lease": "./internal/quorum ./internal/claim ./internal/script ./pool ./internal/alarm " +
 		"./internal/clock",
 	"./internal/queue": "./internal/lease ./internal/quorum ./internal/claim ./internal/script ./pool " +

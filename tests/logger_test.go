@@ -111,9 +111,11 @@ func TestLoggerLevels(t *testing.T) {
 		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
 		"the nodes execute SET, and no script": {func(f field) {
 			for i, n := range f.nodes {
-				n.On("evalsha", 1<<20, embedded.Fault{Err: []string{
+				refused := embedded.Fault{Err: []string{
 					"ERR command is not allowed", "NOPERM this user has no permissions to run the 'evalsha' command",
-				}[i%2]})
+				}[i%2]}
+				n.On("evalsha", 1<<20, refused)
+				n.On("eval", 1<<20, refused)
 			}
 			for i := range 50 { // for 25 s
 				m := locked(f, f.NewMutex(fmt.Sprint(i)))
