@@ -55,7 +55,7 @@ func checkCell(t *testing.T, cell string, process func() *redsync.Redsync) {
 	t.Helper()
 	fails, said := whatFails(t, process)
 	quoted := regexp.MustCompile("`([^`]+)`")
-	words := strings.Split(quoted.ReplaceAllString(cell, ""), ":")[0]
+	words, _, _ := strings.Cut(quoted.ReplaceAllString(cell, ""), ":")
 	assert.Equal(t, words, fails, "the page says: %s\nsaid: %s", cell, said)
 	for _, q := range quoted.FindAllStringSubmatch(cell, -1) {
 		assert.Contains(t, said, q[1])

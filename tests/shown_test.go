@@ -228,7 +228,7 @@ func TestNoTextOfANodeShowsAValue(t *testing.T) {
 						}))
 					}
 					m := locked(f, kind.lock(rs, options...))
-					value := cmp.Or(value, m.Value())
+					secret := cmp.Or(value, m.Value())
 					echoes.Store(&says)
 					errs := []error{kind.lock(rs, options...).TryLock()}
 					for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Unlock} {
@@ -241,8 +241,8 @@ func TestNoTextOfANodeShowsAValue(t *testing.T) {
 					time.Sleep(time.Minute)
 					said += log.String()
 					assert.NotEmpty(f, said)
-					for i, n := 0, min(8, len(value)); i+n <= len(value); i++ {
-						require.NotContains(f, said, value[i:i+n], "%s: %s", name, kind.column)
+					for i, n := 0, min(8, len(secret)); i+n <= len(secret); i++ {
+						require.NotContains(f, said, secret[i:i+n], "%s: %s", name, kind.column)
 					}
 				}
 			}
