@@ -176,9 +176,6 @@ func (c *core) askAll(ctx context.Context) answers {
 		case v.Choice == claim.Granted || first.Count.Granted.Has(i):
 			a.nodes = a.nodes.With(i)
 		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
-			if pool.IsPermanent(v.Err) {
-				a.denying = a.denying.With(i)
-			}
 			a.missing.nodes, a.silent = append(a.missing.nodes, explain(set.Nodes[i], v)), true
 			if pool.IsPermanent(v.Err) {
 				a.denying = a.denying.With(i)

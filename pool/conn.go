@@ -84,7 +84,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			if asked == nil {
-				asked = q.questions(c.heed)
+				asked = newQuestions(c.heed, q.identified.Load(), !q.noScripts.Load())
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
 		}
@@ -99,7 +99,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		asked = q.questions(heeded)
+		asked = newQuestions(heeded, q.identified.Load(), !q.noScripts.Load())
 		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }

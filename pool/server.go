@@ -58,18 +58,17 @@ type questions struct {
 	scripts  int // the last of the commands load scripts
 }
 
-// questions returns what a connection of q asks that heeds h: INFO if somebody wants to know the server, otherwise a PING,
-// which is answered with QUEUED, too, if OnConnect has left a MULTI open; and the scripts, unless a connection of q has
-// ended there.
-func (q *queue) questions(h heed) *questions {
+// newQuestions returns what a connection asks that heeds h: INFO if it identifies the server, otherwise a PING, which is
+// answered with QUEUED, too, if OnConnect has left a MULTI open; and the scripts if it loads them.
+func newQuestions(h heed, identifies, loads bool) *questions {
 	asks := &questions{heed: h, commands: [][]any{{"info", "server"}}}
-	if !q.identified.Load() {
+	if !identifies {
 		asks.commands[0] = []any{"ping"}
 	}
 	if h.wanted {
 		asks.commands = append(asks.commands, h.args())
 	}
-	if q.noScripts.Load() {
+	if !loads {
 		return asks
 	}
 	for _, script := range knownScripts() {

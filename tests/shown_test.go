@@ -191,7 +191,7 @@ func (echoed) RedisError()     {}
 
 // Whatever a node repeats of a command, no error and no line of the log has a part of the value.
 func TestNoTextOfANodeShowsAValue(t *testing.T) {
-	values := []string{"", "secret", "a long text, with \"quotes\" in it", "\x01\xff\x02 with odd ones \u202e"}
+	values := []string{"", "secret", "seven pomegranates, \"quoted\" ones", "\x01\xff\x02 odd mandarins \u202e"}
 	made := 0
 	refuses := func(format string) func(string) pool.Reply {
 		return func(text string) pool.Reply {

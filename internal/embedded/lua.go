@@ -337,19 +337,14 @@ type Called struct {
 func (c Called) Undeclared() (keys []string) {
 	switch args := c.Command[1:]; strings.ToLower(c.Command[0]) {
 	case "time", "publish":
+	case "bitop": // an operation, and keys
+		keys = args[1:]
 	case "del", "exists", "mget":
 		keys = args
 	default:
 		keys = args[:1]
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return slices.Contains(c.Keys, key) })
-}
-
-// Spy makes the node call f for each command of a script, before it executes the command.
-func (n *Node) Spy(f func(Called)) {
-	n.executing.Lock()
-	defer n.executing.Unlock()
-	n.lua.spy = f
 }
 
 // value converts a reply to a Lua value.

@@ -34,7 +34,7 @@ var bounds = map[string]map[string]int{
 	"files in the largest circle": {
 		"redsync":                    3,
 		"redsync/internal/claim":     3,
-		"redsync/internal/embedded":  4,
+		"redsync/internal/embedded":  5,
 		"redsync/internal/history":   2,
 		"redsync/internal/lease":     3,
 		"redsync/internal/model":     22,
@@ -47,7 +47,7 @@ var bounds = map[string]map[string]int{
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
 	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
-	"functions executed":           {"Lock": 163, "Unlock": 173, "Lock that waits": 422},
+	"functions executed":           {"Lock": 166, "Unlock": 177, "Lock that waits": 431},
 	"files executed":               {"Lock": 39, "Unlock": 36, "Lock that waits": 72},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }

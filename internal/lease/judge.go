@@ -104,9 +104,6 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	return v
 }
 
-// errBlind is why a reader is let in without a look at the queue.
-var errBlind = errors.New("redsync: the user may not read the queue")
-
 // noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
 // writers that wait there.
 func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {

@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"errors"
+
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -94,6 +96,9 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 		t.Events.Denied(n, err)
 	}
 }
+
+// errBlind is why a reader is let in without a look at the queue.
+var errBlind = errors.New("redsync: the user may not read the queue")
 
 // allows notes that node i has executed a script on the lock. If it has denied one on the lock and its queue before, it
 // denies the queue alone, which is told now.

@@ -148,3 +148,7 @@ func (d *denials) LacksSHA() bool {
 	until := d.noSHA.Load()
 	return until != 0 && int64(clock.Now().Mono) < until
 }
+
+// IsDenial reports whether err comes from a node that denies a command or a key, whatever lock it is for: the client's user
+// lacks the permission, or the node does not have the command.
+func IsDenial(err error) bool { return pool.IsDenied(err) || pool.IsUnknown(err) }

@@ -299,10 +299,6 @@ func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsDenial reports whether err comes from a node that denies a command or a key, whatever lock it is for: the client's user
-// lacks the permission, or the node does not have the command.
-func IsDenial(err error) bool { return pool.IsDenied(err) || pool.IsUnknown(err) }
-
 // IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
 // that of read.lua in package script.
 func IsNoQueue(err error) bool {
