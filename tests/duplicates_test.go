@@ -58,9 +58,16 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 
 // A client, an address or a Pool that is given twice is found before anything is sent.
 func TestNewRefusesOneNodeTwice(t *testing.T) {
-	clientOf := func(addr string, db int) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr, DB: db}) }
+	closed := func(client interface{ Close() error }) { t.Cleanup(func() { _ = client.Close() }) }
+	clientOf := func(addr string, db int) *redis.Client {
+		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
+		closed(client)
+		return client
+	}
 	at := func(addr string, db int) pool.Pool { return pool.New(clientOf(addr, db)) }
 	cluster, dialing := redis.NewClusterClient(&redis.ClusterOptions{}), new(movable).client()
+	closed(cluster)
+	closed(dialing)
 	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
 	for name, pools := range map[string][]pool.Pool{
 		"a Pool":                      {same, other, same},

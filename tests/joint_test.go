@@ -390,7 +390,8 @@ func TestJointFromOneNodeToFive(t *testing.T) {
 		"without a joint list":            {[]int{0, 1, 2, 3, 4}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			changing(t, 6, func(s change) {
+			twice := 0
+			play := func(s change) {
 				deployments := []func() *redsync.Redsync{
 					func() *redsync.Redsync { return s.alone(s.at(0)) },
 					func() *redsync.Redsync { return s.joint(s.at(0), s.at(c.five...)) },
@@ -399,7 +400,7 @@ func TestJointFromOneNodeToFive(t *testing.T) {
 				if !c.joint {
 					deployments = slices.Delete(deployments, 1, 2)
 				}
-				holders, twice, holds := 0, 0, make([]int, len(deployments))
+				holders, holds := 0, make([]int, len(deployments))
 				var mu sync.Mutex
 				count := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
 				starts := func(deployed int) (stop func()) {
@@ -431,9 +432,12 @@ func TestJointFromOneNodeToFive(t *testing.T) {
 				for _, stop := range stops {
 					stop()
 				}
-				assert.Equal(s, c.joint, twice == 0, "two holders at once: %d times", twice)
 				assert.NotContains(s, holds, 0)
-			})
+			}
+			for plays := 0; plays == 0 || !c.joint && twice == 0 && plays < 50; plays++ { // a change may find no holder
+				changing(t, 6, play)
+			}
+			assert.Equal(t, c.joint, twice == 0, "two holders at once: %d times", twice)
 		})
 	}
 }
