@@ -43,8 +43,8 @@
 //
 //   - The nodes are independent primaries, and evict no keys.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set. Without both, an
-//     only node that restarts lets in a second holder, 1.6 s before the first is told. With a guard of 8 s, nobody
-//     locks for 9.1 s (docs/one-node.md).
+//     only node that restarts empty lets in a second holder at once, before the first is told. With a guard of 8 s,
+//     nobody locks for 9.1 s (docs/one-node.md).
 //   - Clocks run at about the same rate, within [WithDriftFactor].
 //   - Every client of a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes.
 //
