@@ -182,6 +182,7 @@ func TestANodeWithoutEVALSHAIsNotAskedEachTime(t *testing.T) {
 		for range 2 {
 			for range 3 {
 				confirmed(f, m.Extend)
+				synctest.Wait() // else a node may not have answered yet that it has no EVALSHA
 				confirmed(f, m.Valid)
 				synctest.Wait()
 			}
