@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -41,6 +42,7 @@ func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot
 
 // While a slot moves, a SET of a key that neither node has must reach the target of the move.
 func TestClusterMovingSlot(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	client := clusterClient(t, servers)

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -91,6 +92,7 @@ func TestSubscribeOutputBufferLimit(t *testing.T) {
 }
 
 func TestSubscribeCluster(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	p := poolOf(t, clusterClient(t, servers))

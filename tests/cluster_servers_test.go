@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -46,6 +47,7 @@ func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Ser
 // While a slot moves, its locks can be released, and locked again at once, although the cluster refuses scripts with
 // several keys. Nobody waits for a node deadline.
 func TestClusterLocksInASlotThatMoves(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	rs, client := clusterProcess(t, servers)

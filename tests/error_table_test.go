@@ -353,7 +353,7 @@ var errorExceptions = map[[3]string]string{
 func TestErrorsByOperationModeAndCause(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
-	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 23, 5, 1) // no divisor of the number of modes
+	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 61, 5, 1) // no divisor of the number of modes
 	for cause, row := range sorted(errorTable) {
 		want := map[string]string{}
 		for line := range strings.Lines(row.want) {

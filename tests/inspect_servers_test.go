@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // Inspect on real servers: silent nodes, values of other libraries, and permissions.
@@ -42,6 +43,7 @@ func inspectACL(t *testing.T) (alone, all []string) {
 // With the rules of the page, no node denies anything. Without the rule for queues, a node says who holds the lock and that
 // it has denied the rest. Without one of the others, it says nothing.
 func TestInspectWithTheRulesOfThePage(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	alone, all := inspectACL(t)
 	servers := realredis.Start(t, 5)

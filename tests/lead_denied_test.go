@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -115,6 +116,7 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 // A Redis user that may not use the queues waits by its timers, and cannot lead in fair mode. A user that may not use
 // the register of the tokens cannot lead at all.
 func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.Start(t, 3)
 	leads := func(rules []string, options ...redsync.Option) error {

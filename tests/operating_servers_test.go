@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file runs the shell commands of docs/operating.md and docs/permissions.md on real servers with passwords.
@@ -134,6 +135,7 @@ func (o *operation) locker(password string) (*redsync.Redsync, *safeBuffer) {
 
 // The loop restarts all nodes in turn, with a password. With a wrong one it says so, and restarts none.
 func TestRollingRestartOfNodesWithAPassword(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	o := newOperation(t)
 	restarted := o.restarts()
@@ -160,6 +162,7 @@ func TestRollingRestartOfNodesWithAPassword(t *testing.T) {
 
 // The commands for a lock that is stuck, with a password.
 func TestALockThatIsStuckIsBrokenWithAPassword(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	o := newOperation(t)
 	rs, _ := o.locker("OLD")
@@ -177,6 +180,7 @@ func TestALockThatIsStuckIsBrokenWithAPassword(t *testing.T) {
 
 // The password changes while programs lock: none loses its lock, and the program that was forgotten is found.
 func TestPasswordChanges(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	o := newOperation(t)
 	forgotten, old := o.locker("OLD")

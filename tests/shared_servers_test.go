@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -61,6 +62,7 @@ func unlocks(t *testing.T, m *redsync.Mutex) {
 // Two of five nodes deny the queue, and a third one is down. The nodes that deny the queue let a reader in without
 // looking at the queue. The remaining two keep it out if a writer waits. A node that denies its queue is not down.
 func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	down, denied := &redsynctest.Recorder{}, &unwokenLog{}
@@ -119,6 +121,7 @@ func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 // A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue.
 // Readers of other names do.
 func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	a, _ := clusterProcess(t, servers)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -150,6 +151,7 @@ func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command
 }
 
 func TestWaitingWithTheSmallestACL(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.Start(t, 3)
 	log := &unwokenLog{}
@@ -188,6 +190,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 
 // With the rules that docs/permissions.md begins with, a node denies nothing but what the page says.
 func TestTheRulesOfThePageDenyNothing(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^ACL SETUSER locker on >PASSWORD (.*)$`).FindStringSubmatch(read(t, "../docs/permissions.md"))
 	require.NotNil(t, line)

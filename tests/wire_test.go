@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file runs the lines of docs/wire.md, in their order, on each of five servers, and compares what the page shows.
@@ -168,6 +169,7 @@ func (w *byHand) frees(m *redsync.Mutex) {
 }
 
 func TestTheLinesOfThePageOnTheWireShowWhatItSays(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	w := newByHand(t)
 	w.locksByHand()

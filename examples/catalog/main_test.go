@@ -13,6 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -33,6 +34,7 @@ func play(t *testing.T, n int, unlocked bool) (reads, most, reloads, early, halv
 }
 
 func TestReadersSeeWholeReloads(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	for _, n := range []int{1, 5} {
 		reads, most, reloads, early, halves, err := play(t, n, false)
 		require.NoError(t, err)
@@ -52,6 +54,7 @@ func TestWithoutTheLockReadersSeeHalves(t *testing.T) {
 }
 
 func TestCommandExitStatus(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	rigtest.Statuses(t, program,
 		rigtest.Case{Args: []string{"-for", "100ms"}, Status: cli.OK},
 		rigtest.Case{Args: []string{"-for", "0"}, Status: cli.Misuse, Err: "-for must be more than 0, not 0s"},

@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestMain(m *testing.M) {
@@ -52,6 +53,7 @@ func TestRunFiles(t *testing.T) {
 }
 
 func TestCommandExitStatus(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	none := filepath.Join(t.TempDir(), "none", "orders.db")
 	rigtest.Statuses(t, program,
 		rigtest.Case{Args: []string{"-db"}, Status: cli.Misuse, Err: "flag needs an argument: -db (-db: SQLite file, in a folder that can be written; none: a temporary one)"},

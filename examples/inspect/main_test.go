@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -95,6 +96,7 @@ func TestShowWithoutALabelAndWithoutAQuorum(t *testing.T) {
 }
 
 func TestCommandExitStatus(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	rigtest.Statuses(t, program,
 		rigtest.Case{Status: cli.OK},
 		rigtest.Case{Args: []string{"-name", ""}, Status: cli.Misuse, Err: `-name "" is out of range: it must not be empty`})

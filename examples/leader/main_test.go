@@ -8,11 +8,13 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 func TestLeadersFollowEachOther(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	out, err := rigtest.Play(t, program)
 	require.NoError(t, err, out)
@@ -30,6 +32,7 @@ $`, rigtest.WithoutTimes(out))
 
 // The control, on one node: a journal that does not look at the term accepts the late entry.
 func TestWithoutFencingTheLateEntryIsWritten(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	out, err := rigtest.Play(t, program, "-unfenced", "-nodes", realredis.Start(t, 1)[0].Addr())
 	require.ErrorContains(t, err, "stands behind one of", out)

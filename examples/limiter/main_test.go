@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -31,6 +32,7 @@ func parse(t *testing.T, args ...string) (calls, most int, back float64, err err
 }
 
 func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	calls, most, back, err := parse(t)
 	require.NoError(t, err)

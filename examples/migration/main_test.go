@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +44,7 @@ func TestRunEmbeddedNodes(t *testing.T) {
 }
 
 func TestRunRealServers(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	requireRuns(t, func() (addresses []string) {
 		for _, server := range realredis.Start(t, 5) {
 			addresses = append(addresses, server.Addr())

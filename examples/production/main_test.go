@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // asProgram is a variable in whose presence this binary is the program.
@@ -54,6 +55,7 @@ func TestPageShowsTheProgram(t *testing.T) {
 // The program works on one server, and on five: its jobs go on while one of five is down and another one has forgotten its
 // keys. It logs in as a user, and its locks name it. After SIGTERM it ends without an error, and leaves no lock.
 func TestJobsGoOnWhileServersFail(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	for _, n := range []int{1, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestMain(m *testing.M) { rigtest.Main(m, program) }
@@ -47,6 +48,7 @@ func assertMoved(t *testing.T, out string) {
 }
 
 func TestReplaceInTheRightWay(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	for name, c := range map[string]struct{ before, after, removed string }{
 		"one of five": {"1,2,3,4,5", "1,2,3,4,6", "5"},
 		"all":         {"1,2,3", "4,5,6", "1,2,3"},
@@ -68,6 +70,7 @@ func TestReplaceInTheRightWay(t *testing.T) {
 }
 
 func TestReplaceInTheWrongWay(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	out, err := playInside(t, "-wrong")
 	require.NoError(t, err, out)
 	assert.NotContains(t, out, "joint", out)
@@ -75,6 +78,7 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 }
 
 func TestRunRealServers(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	out, err := rigtest.Play(t, program, "-processes", "1")
 	require.NoError(t, err, out)

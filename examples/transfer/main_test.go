@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 // The whole program: A is killed, and then paused.
 func TestRunSettlesTheHalfDoneTransfer(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	out, err := rigtest.Play(t, program)
 	require.NoError(t, err, out)
 	assert.Regexp(t, `^Worker A is killed in the middle of a transfer:

@@ -22,6 +22,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.
@@ -328,6 +329,7 @@ func (g ground) cpu() (took time.Duration) {
 // Whatever stands at its keys, the work of a script has a bound. With -v the test shows the times, which are below 20 ms
 // where the processor is fast. A script that is not linear in what it reads takes many seconds.
 func TestScriptsTakeLittleTime(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	g := alone(t)
 	past, future := time.Now().Add(-time.Hour).UnixMilli(), time.Now().Add(time.Hour).UnixMilli()
 	queue := func(n int, kind string, deadline int64) string {

@@ -276,7 +276,7 @@ func (h *haste) violations(events []history.Event) []history.Violation {
 func TestSimulationOfHaste(t *testing.T) {
 	oneByOne(t)
 	first := fromEnv(t, "REDSYNC_SIM_FROM", 0)
-	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(2, 5, 8, 300)); seed++ {
+	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(2, 2, 8, 300)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h, events := playHaste(t, uint64(seed), hasteScene{mode: ""})
 			t.Logf("%s, %d nodes at most %v away, %d processes: %d locks, %.1f attempts for each", h.mode.name, len(h.nodes), h.farthest, len(h.processes), h.held.Load(), h.each)
@@ -296,14 +296,14 @@ func TestSimulationOfHasteDoneWrong(t *testing.T) {
 		{mode: "several", ways: farthest[:2], rash: queue.HearsAll | queue.NeverPauses, from: 1},
 	} {
 		t.Run(fmt.Sprint(asked.mode, asked.rash), func(t *testing.T) {
-			for seed := asked.from; seed < asked.from+uint64(testlength.Of(0, 10, 10)); seed++ {
+			for seed := asked.from; seed < asked.from+uint64(10); seed++ {
 				h, events := playHaste(t, seed, asked)
 				if found := h.violations(events); len(found) > 0 {
 					t.Logf("seed %d: %v", seed, found[0])
 					return
 				}
 			}
-			assert.Zero(t, testlength.Of(0, 1, 1), "nobody has been hasty")
+			assert.Fail(t, "nobody has been hasty")
 		})
 	}
 }

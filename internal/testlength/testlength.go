@@ -37,6 +37,15 @@ func FromGate(t *testing.T) {
 	}
 }
 
+// NotWhileAPersonWaits skips a test if no length is set by the environment, so that the gate plays it with the flag -short, too.
+// It is for tests that wait for seconds on real servers, and that show no rule of safety that another does not show sooner.
+func NotWhileAPersonWaits(t *testing.T) {
+	t.Helper()
+	if os.Getenv(env) == "" {
+		t.Skipf("only if %s is set", env)
+	}
+}
+
 // Of returns short, normal or night, as the length of this test run says: a number of seeds, for
 // example. The gate is as long as normal. The flag -short wins over the environment.
 func Of(short, normal, night int) int { return InGate(short, normal, normal, night) }
