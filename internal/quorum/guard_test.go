@@ -83,9 +83,10 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	})()
 	n = &guard{sec, &tenant{}}
 	require.NoError(t, at(server("", -time.Hour), 0))
-	for ran, want := range map[time.Duration]bool{2: false, 3: false, 4: false, 5: true} {
-		_, moved := n.tenant.peek(&pool.Server{At: now.Add(2 * time.Hour), Uptime: ran * time.Hour}, now.Add(2*time.Hour))
-		assert.Equal(t, want, moved, "it has been running for %d h", ran)
+	for ran, want := range map[float64]bool{2: false, 3: false, 4: false, 5: true} {
+		then := now.Add(2 * time.Hour)
+		_, moved := n.tenant.peek(&pool.Server{At: then, Uptime: time.Duration(ran * float64(time.Hour))}, then)
+		assert.Equal(t, want, moved, "it has been running for %v h", ran)
 	}
 }
 
