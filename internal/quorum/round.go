@@ -443,11 +443,14 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
-	if s.err == nil && r.set.known.health[i].isDown() || IsOfCommand(s.err) {
+	if s.err == nil && r.set.known.health[i].isDown() || IsDenial(s.err) && !IsNameDenied(s.err) {
 		s.kind = r.kind(i)
 	}
-	if s.ofName = r.deniesName(s.err); s.ofName && !r.isWon() {
+	switch denies := r.deniesName(s.err); {
+	case denies && !r.isWon():
 		return // if others grant the lock, decideLocked tells it
+	case denies, s.err == nil && s.proof == acquires:
+		s.name = r.brief.Call.Command.Key()
 	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
@@ -456,10 +459,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	}
 }
 
-// deniesName reports whether err denies the name of the lock that r is to acquire. If too few nodes grant it, that says
+// deniesName reports whether err denies the name of the lock that r is to acquire or extend. If too few nodes grant it, that says
 // nothing of the nodes.
 func (r *Round) deniesName(err error) bool {
-	return r.brief.Op == Lock && r.brief.Purpose == Granting && IsNameDenied(err)
+	return (r.brief.Op == Lock || r.brief.Op == Extend) && r.brief.Purpose == Granting && IsNameDenied(err)
 }
 
 func (r *Round) kind(i int) int32 {
@@ -719,7 +722,7 @@ func (r *Round) decideLocked() {
 	if r.proved.Won && r.brief.Tracer != nil && !r.set.retired.Load() {
 		for i, err := range r.rare.errs {
 			if r.Ballots[i].choice == claim.Failed && r.deniesName(err) {
-				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), ofName: true, kind: r.kindLocked(i)}
+				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), name: r.brief.Call.Command.Key()}
 				r.set.known.health[i].see(s)
 			}
 		}
