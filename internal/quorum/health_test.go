@@ -192,6 +192,19 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 	}
 	s := newScene(1)
 	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
+
+	for _, err := range []error{lacksScript{}, pool.OfScript(refusal("ERR unknown command 'EVALSHA'"))} {
+		s, to := newScene(1), &tracer{}
+		r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting}}, false)
+		r.NoteHealth(0, claim.Failure(refusal("ERR unknown command 'EVAL'")), nil)
+		require.Len(t, to.hears(), 1)
+		r.NoteHealth(0, claim.Failure(err), nil)
+		set := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting, Call: claim.Ping()}}, false)
+		set.NoteHealth(0, granted, nil)
+		assert.Empty(t, to.hears(), "%v: it has executed no script", err)
+		r.NoteHealth(0, granted, nil)
+		assert.Len(t, to.hears(), 1)
+	}
 }
 
 // The reason of a node that has restarted changes when it does not answer after the guard.
