@@ -45,6 +45,7 @@ type conn struct {
 	opened   time.Time     // when the attempt to open it began
 	ready    time.Time     // when it began to serve
 	cancel   func()        // ends the context that the connection was opened with
+	asks     bool          // it has asked which server is at the other end
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 	follows  *followed     // the user's client; nil if that is none of Sentinel
@@ -84,7 +85,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			if asked == nil {
-				asked = newQuestions(c.heed, q.identified.Load(), !q.noScripts.Load())
+				asked = newQuestions(c.heed, q.identified.Load(), q.loadsScripts())
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
 		}
@@ -99,7 +100,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		asked = newQuestions(heeded, q.identified.Load(), !q.noScripts.Load())
+		asked = newQuestions(heeded, q.identified.Load(), q.loadsScripts())
 		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
@@ -112,13 +113,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	if err != nil {
 		if isCutOffAt(err, loadsScript) {
-			q.noScripts.Store(true)
+			q.cutAtScripts.Store(new(time.Now()))
 		}
 		return nil, moved(ctx, err)
 	}
-	if q.identified.Load() && !asked.identifies() {
-		c.retired = true
-	}
+	c.asks = asked.identifies()
 	noteReached(user, c.net)
 	return c, nil
 }

@@ -273,6 +273,15 @@ func unknownIn(err error) (name string, is bool) {
 			return name, true
 		}
 	}
+	for _, words := range []string{"handle request,", "the", "this", "redis"} {
+		if rest, found := cutWords(text, words); found {
+			text = strings.TrimLeft(rest, " ")
+		}
+	}
+	if text != "" && strings.IndexByte("'`\"", text[0]) >= 0 { // 'X' command ...
+		name, text = leadingName(text)
+		text = strings.TrimLeft(text, " ")
+	}
 	rest, found := cutWords(text, "command")
 	if !found {
 		return "", false
@@ -280,24 +289,45 @@ func unknownIn(err error) (name string, is bool) {
 	if named, after := leadingName(rest); named != "" && named != "is" && named != "not" {
 		name, rest = named, after
 	}
-	rest = strings.TrimPrefix(strings.TrimLeft(rest, " "), "is ")
+	rest = strings.TrimLeft(rest, " ")
+	if after, found := cutWords(rest, "is"); found {
+		rest = strings.TrimLeft(after, " ")
+	}
 	for _, words := range refusingWords {
-		if end, found := cutWords(rest, words); found && (end == "" || end[0] == '.' || end[0] == ':') {
+		if end, found := cutWords(rest, words); found && endsThere(end) {
+			if name == "" && strings.HasPrefix(end, ":") {
+				name, _ = leadingName(end)
+			}
 			return name, true
 		}
 	}
 	return "", false
 }
 
+// endsThere reports whether a refusal does not depend on anything that end, which follows it, may name.
+func endsThere(end string) bool {
+	if end == "" || strings.IndexByte(".:,;(", end[0]) >= 0 {
+		return true
+	}
+	for _, words := range []string{"for", "by", "in", "on", "here", "your", "through"} {
+		if _, found := cutWords(strings.TrimLeft(end, " "), words); found {
+			return true
+		}
+	}
+	return false
+}
+
 // unknownWords begin the texts of servers and proxies, after the ERR of any error and the place in a script. The name of
 // the command may follow, in quotes of some kind.
 var unknownWords = []string{
-	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand",
+	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
+	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
 	"unknown redis command called from", "this redis command is not allowed from",
 }
 
-// refusingWords are what texts say that begin with "command", perhaps a name, and perhaps "is".
-var refusingWords = []string{"not allowed", "not supported", "not available"}
+// refusingWords are what texts say that begin with "command", perhaps a name before or behind it, and perhaps "is". The name
+// may also follow the refusal and a colon.
+var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
 
 // cutWords cuts words, which are in lower case, from the beginning of text. No letter may follow them.
 func cutWords(text, words string) (rest string, found bool) {

@@ -102,9 +102,7 @@ func (p *streamPool) running() (*stream, error) {
 		streams.running[p.client] = s
 	}
 	if (!p.anonymous || p.guard > 0) && !s.identified.Swap(true) {
-		if c := s.conn.Load(); c != nil { // it has not asked, and the next one does
-			c.retire()
-		}
+		s.identify(s.conn.Load())
 	}
 	p.last.Store(s)
 	return s, nil
@@ -279,6 +277,7 @@ func (s *stream) run() {
 				for c != nil {
 					c.ready = time.Now()
 					s.conn.Store(c)
+					s.identify(c)
 					s.opening.Store(nil)
 					c = c.serve()
 				}
@@ -293,6 +292,14 @@ func (s *stream) run() {
 	}
 }
 
+// identify retires c, the connection in use, if a pool wants to know which server answers, and c has not asked. The next one
+// does. It is called after each change of identified and of conn, because the two may change at once.
+func (s *stream) identify(c *conn) {
+	if c != nil && !c.asks && s.identified.Load() {
+		c.retire()
+	}
+}
+
 // connect opens a connection, unless the user has closed the client. If the node gives no sign of life for a while,
 // connect searches for another connection beside the first: its name may lead elsewhere by now. The first to open is used.
 func (s *stream) connect() (*conn, error) {
@@ -300,7 +307,7 @@ func (s *stream) connect() (*conn, error) {
 		s.sever()
 		return nil, ErrClientClosed
 	}
-	loads, pace := !s.noScripts.Load(), maxPace
+	loads, pace := s.loadsScripts(), maxPace
 	if s.distance.Load() > 0 {
 		pace = s.distance.pace(minPace)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -258,6 +259,22 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 	}
 	s := newScene(1)
 	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
+
+	for _, err := range []error{lacksScript{}, pool.OfScript(refusal("ERR unknown command 'EVALSHA'"))} {
+		s, to := newScene(1), &tracer{}
+		r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting}}, false)
+		r.NoteHealth(0, claim.Failure(refusal("ERR unknown command 'EVAL'")), nil)
+		require.Len(t, to.hears(), 1)
+		r.NoteHealth(0, claim.Failure(err), nil)
+		room := &claim.Keyed{}
+		room.Init("lock")
+		plain := room.Exclusive.With("value", &claim.Room{}).Acquire(time.Second, script.Place{}, script.Fence{})
+		set := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting, Call: plain}}, false)
+		set.NoteHealth(0, granted, nil)
+		assert.Empty(t, to.hears(), "%v: it has executed no script", err)
+		r.NoteHealth(0, granted, nil)
+		assert.Len(t, to.hears(), 1)
+	}
 }
 
 // The reason of a node that has restarted changes when it does not answer after the guard.
