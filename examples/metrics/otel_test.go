@@ -75,6 +75,7 @@ func scrape(t *testing.T) (page string) {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		page = w.Body.String()
 		assert.NotContains(t, page, "order:")
+		assert.Contains(t, page, `otel_scope_version="(devel)"`)
 	})
 	return page
 }
