@@ -37,6 +37,7 @@ type queue struct {
 	noScripts  atomic.Bool // a connection has ended in place of the answer to SCRIPT LOAD, so scripts are sent in full
 
 	migrated func() // called when the slots of a cluster's node have moved
+	share    *share // what the node serves; nil if the user's client has other nodes, too, and knows which one has a key
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
