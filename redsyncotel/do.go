@@ -61,12 +61,13 @@ func spanned(name string, fn func(context.Context) error) func(context.Context) 
 
 // begun starts a span. If the provider panics, the function runs without one.
 func begun(ctx context.Context, name string) (inside context.Context, span trace.Span) {
-	inside, span = ctx, noop.Span{}
-	func() {
-		defer caught()
-		inside, span = tracerOf(ctx).Start(ctx, name)
+	defer func() {
+		if v := recover(); v != nil {
+			report(v)
+			inside, span = ctx, noop.Span{}
+		}
 	}()
-	return inside, span
+	return tracerOf(ctx).Start(ctx, name)
 }
 
 // resultType returns the error.type of what a function has returned. If it stopped because its lock was lost, that is why
