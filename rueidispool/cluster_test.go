@@ -63,7 +63,7 @@ func TestOneAddressOfACluster(t *testing.T) {
 			}
 			first := ping()
 			refused := 0
-			for _, lock := range strings.FieldsSeq("a b c d e f g h") {
+			for lock := range strings.FieldsSeq("a b c d e f g h") {
 				err := rs.NewMutex(lock).TryLock()
 				if err != nil && strings.Contains(err.Error(), wrongClient) {
 					require.ErrorIs(t, err, redsync.ErrNoQuorum)
