@@ -89,6 +89,9 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
 		}
+		if err == nil && q.share != nil {
+			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
+		}
 		return err
 	}
 	if opt.Addr == ofSentinel {
@@ -234,8 +237,8 @@ func (c *conn) deliver(value any) error {
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
 	if err, refused := value.(refusal); refused {
-		r.Value, r.Err = nil, err
-		if outdated(err) && time.Since(c.opened) >= renewPause {
+		r.Value, r.Err = nil, c.explained(err)
+		if c.outdated(err) && time.Since(c.opened) >= renewPause {
 			c.retire()
 		}
 	}
@@ -245,11 +248,20 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
+// explained returns err, an answer of the node, with what it means for a client of one address.
+func (c *conn) explained(err refusal) error {
+	if c.queue.share == nil {
+		return err
+	}
+	return c.queue.share.heard(err)
+}
+
 // outdated reports whether the error answered by a node suggests that a new connection may do
 // better. It would use the current credentials, and reach the server that the address leads to
 // now.
-func outdated(err refusal) bool {
-	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
+func (c *conn) outdated(err refusal) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
+		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
 }
 
 // takeWritten makes the requests that serve has taken since the last call the next batch. It reports

@@ -39,7 +39,7 @@ func IsDenied(err error) bool {
 // command that runs it, or the client's user lacks a permission for the command or one of its keys. A script may end with
 // a denial after it has begun. The text of err says so, and WasNotRun returns false.
 func WasNotRun(err error) bool {
-	if IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
+	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
 		return true
 	}
 	name, _ := unknownIn(err)
@@ -67,8 +67,8 @@ func IsSilence(err error) bool {
 
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
 // the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
-// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), or the keys of the request are not in one
-// slot of a cluster (CROSSSLOT). It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
+// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
+// slot of a cluster (CROSSSLOT), or a client of one address leads to a cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
 // greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
@@ -77,7 +77,7 @@ func IsPermanent(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		return true
 	}
-	return IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
+	return errors.Is(err, errPartial) || IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
 	})
 }

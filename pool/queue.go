@@ -39,6 +39,7 @@ type queue struct {
 	cutAtScripts atomic.Pointer[time.Time]
 
 	migrated func() // called when the slots of a cluster's node have moved
+	share    *share // what the node serves; nil if the user's client has other nodes, too, and knows which one has a key
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64

@@ -150,6 +150,20 @@ func (p *streamPool) Close() error {
 	return nil
 }
 
+// Partial returns why the node does not serve every key, nil if that is not known. A Cluster may change, so the next
+// connection asks the node again.
+func (p *streamPool) Partial() error {
+	s := p.last.Load()
+	if s == nil || s.share == nil {
+		return nil
+	}
+	why := s.share.Partial()
+	if c := s.conn.Load(); why != nil && c != nil && time.Since(c.opened) >= renewPause {
+		c.retire()
+	}
+	return why
+}
+
 // Subscribe implements Subscriber.
 func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
 	return p.subs.start(&p.config, p.owner, channel, to, p.dialChannel)
@@ -217,6 +231,9 @@ func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.migrated = func() { reload(owner) }
+	if owner == redis.UniversalClient(user) {
+		s.share = &share{}
+	}
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
