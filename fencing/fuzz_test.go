@@ -281,7 +281,7 @@ func (s statement) NumInput() int { return -1 }
 
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 	switch word, _, _ := strings.Cut(s.query, " "); word {
-	case "CREATE":
+	case "CREATE", "SET", "PRAGMA":
 	case "ALTER":
 		s.width = 41
 	case "WRITE":
@@ -317,6 +317,8 @@ func (s statement) Query(args []driver.Value) (driver.Rows, error) {
 		return &row{max(s.width, 20), false}, nil
 	case strings.HasPrefix(s.query, "SELECT token FROM fencing_tokens WHERE name = "):
 		return &row{s.rows[args[0].(string)], false}, nil
+	case s.query == "PRAGMA busy_timeout":
+		return &row{int64(0), false}, nil
 	}
 	return nil, fmt.Errorf("%w %q", errWords, s.query)
 }
