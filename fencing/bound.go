@@ -29,7 +29,7 @@ var ErrBound = errors.New("fencing: the transaction took longer than its bound")
 // Where a process is stopped, or its host is dead, only the database can end the transaction. Do asks it
 // to, for this transaction alone, and never loosens what the session has already:
 //
-//   - PostgreSQL ends the session if bound passes without a statement
+//   - PostgreSQL ends the session if bound and a quarter of a second pass without a statement
 //     (idle_in_transaction_session_timeout), and each statement that takes longer than bound
 //     (statement_timeout). It waits for other transactions at most a second longer (lock_timeout).
 //   - MariaDB 10.3 and later does the same, in whole seconds, rounded up (idle_transaction_timeout,
@@ -39,9 +39,9 @@ var ErrBound = errors.New("fencing: the transaction took longer than its bound")
 //   - MySQL 5.7 and later has wait_timeout and innodb_lock_wait_timeout, and nothing that bounds a
 //     statement which works. This package has not been tested on MySQL.
 //   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the
-//     holder is stopped for longer, Do fails with SQLITE_BUSY: repeat it.
+//     holder is stopped for longer, Do fails with SQLITE_BUSY: see [Repeat].
 //
-// MariaDB, MySQL and SQLite need two more statements for that: one before the transaction, one after it.
+// MariaDB and MySQL need two more statements for that, one before the transaction and one after it.
 func (s *SQL) Within(bound time.Duration) *SQL {
 	bounded := *s
 	bounded.bound = bound
@@ -90,12 +90,9 @@ func (t *term) isOver() bool {
 	return t.limit > 0 && clock.Now().Since(t.start) >= t.limit || errors.Is(t.ctx.Err(), context.DeadlineExceeded)
 }
 
-// explain returns err as Do returns it, which is about the bound if the term is over. The error of the server
-// does not always say so: often the connection has just ended.
-func (t *term) explain(err error) error {
-	if !t.isOver() {
-		return outlived(err)
-	}
+// exceeded returns the error of Do if the term is over. err may be nil. If not, it often says only that the connection
+// has ended.
+func (t *term) exceeded(err error) error {
 	bound := fmt.Errorf("%w of %v", ErrBound, t.limit.Round(time.Millisecond))
 	// The context may not know of its deadline yet: its timer is late after a stop.
 	if deadline, ok := t.ctx.Deadline(); ok && !time.Now().Before(deadline) && !errors.Is(err, context.DeadlineExceeded) {
@@ -163,16 +160,18 @@ func (s *SQL) beginOne(ctx context.Context, limit time.Duration) (*sql.Tx, func(
 
 // raiseWithin sets the settings of the transaction before it waits for the row. So they hold as soon as it has
 // the row, even if the process has been stopped by then. lock_timeout is for the wait of this statement;
-// statement_timeout is for the next statements.
+// statement_timeout is for the next statements. The server gives a transaction that is idle a little more
+// time, so that a process that runs can roll back, and keep its connection.
 var raiseWithin = fmt.Sprintf(`INSERT INTO fencing_tokens (name, token)
 	SELECT $1::text, $2::text WHERE %s AND %s AND %s
 	ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
-	setLocal("idle_in_transaction_session_timeout", "$3"), setLocal("statement_timeout", "$3"), setLocal("lock_timeout", "$4"))
+	setLocal("idle_in_transaction_session_timeout", "250"), setLocal("statement_timeout", "0"), setLocal("lock_timeout", "1000"))
 
-// setLocal is true, and sets a timeout for the transaction, unless the session has a shorter one.
-func setLocal(name, milliseconds string) string {
-	return fmt.Sprintf(`set_config('%[1]s', LEAST(%[2]s::bigint,
-		NULLIF((extract(epoch FROM current_setting('%[1]s')::interval) * 1000)::bigint, 0))::text, true) <> ''`, name, milliseconds)
+// setLocal is true, and sets a timeout for the transaction to the third argument and more milliseconds, unless the session has a
+// shorter one.
+func setLocal(name, more string) string {
+	return fmt.Sprintf(`set_config('%[1]s', LEAST($3::bigint + %[2]s,
+		NULLIF((extract(epoch FROM current_setting('%[1]s')::interval) * 1000)::bigint, 0))::text, true) <> ''`, name, more)
 }
 
 // sessionMySQL has one statement for all servers. MariaDB executes the comment M!100300, and MySQL the comment

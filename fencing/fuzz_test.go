@@ -227,6 +227,7 @@ type table struct {
 	at     string // where it fails: BEGIN, COMMIT, or how statements begin
 	fails  int    // so many of the next statements fail
 	begun  driver.TxOptions
+	closed int // connections
 }
 
 var (
@@ -237,7 +238,7 @@ var (
 
 func (d *table) Connect(context.Context) (driver.Conn, error) { return d, nil }
 func (d *table) Driver() driver.Driver                        { return nil }
-func (d *table) Close() error                                 { return nil }
+func (d *table) Close() error                                 { d.closed++; return nil }
 
 func (d *table) Begin() (driver.Tx, error) {
 	return d.BeginTx(context.Background(), driver.TxOptions{})
@@ -277,7 +278,8 @@ type statement struct {
 	query string
 }
 
-func (s statement) NumInput() int { return -1 }
+func (statement) Close() error  { return nil }
+func (statement) NumInput() int { return -1 }
 
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 	switch word, _, _ := strings.Cut(s.query, " "); word {

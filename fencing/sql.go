@@ -50,8 +50,8 @@ type SQL struct {
 	raise, newest string
 	longest       int           // name in bytes, 0 for any
 	bound         time.Duration // of a transaction of Do; 0 or less: none
-	// Do executes raiseWithin, if there is one, in place of raise. It has two more arguments, in
-	// milliseconds: how long the transaction may take, and how long the statement may wait.
+	// Do executes raiseWithin, if there is one, in place of raise. Its third argument is how long the
+	// transaction may take, in milliseconds.
 	raiseWithin string
 	// session changes the session of a connection for one transaction. It returns the statement
 	// that restores the session, "" if there is nothing to restore.
@@ -216,18 +216,22 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 		return outlived(err)
 	}
 	t := s.startTerm(ctx, end)
-	defer t.timer.Stop()
-	if err := write(tx); err != nil || t.isOver() {
-		return t.explain(err)
+	err = write(tx)
+	// If the timer stops, it does not cut off the commit: from here on the outcome is the server's.
+	switch stopped := t.timer.Stop(); {
+	case !stopped || t.isOver():
+		return t.exceeded(err)
+	case err != nil:
+		return outlived(err)
 	}
-	// From here on the outcome is the server's: the end of the bound must not cut the commit off.
-	if !t.timer.Stop() {
-		return t.explain(nil)
+	if err = tx.Commit(); err == nil {
+		return nil
 	}
-	if err := tx.Commit(); err != nil {
-		return t.explain(fmt.Errorf("fencing: commit: %w", err))
+	err = fmt.Errorf("fencing: commit: %w", err)
+	if t.isOver() {
+		return t.exceeded(err)
 	}
-	return nil
+	return outlived(err)
 }
 
 // Check does in a transaction of your own what Do does before it calls write: it compares token with
@@ -254,7 +258,7 @@ func (s *SQL) admit(ctx context.Context, tx *sql.Tx, name string, token uint64, 
 	}
 	raise, args := s.raise, []any{name, Text(token)}
 	if s.raiseWithin != "" && limit > 0 {
-		raise, args = s.raiseWithin, append(args, limit.Milliseconds(), (limit+time.Second).Milliseconds())
+		raise, args = s.raiseWithin, append(args, limit.Milliseconds())
 	}
 	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
 	// affects no row.

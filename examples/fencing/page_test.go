@@ -153,7 +153,7 @@ func TestPagePool(t *testing.T) {
 		return guard.Do(ctx, "orders:17", 2, func(tx *sql.Tx) error {
 			for setting, want := range map[string]string{
 				"tcp_user_timeout": "10000", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3",
-				"idle_in_transaction_session_timeout": "8s",
+				"statement_timeout": "8s",
 			} {
 				var value string
 				require.NoError(t, tx.QueryRowContext(ctx, `SELECT current_setting($1)`, setting).Scan(&value))
