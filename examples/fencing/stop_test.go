@@ -164,10 +164,13 @@ func TestStoppedHolder(t *testing.T) {
 	}
 }
 
-// boundsOf returns what bounds a transaction in the database: how long it may be idle, and how long it may wait.
-func (d *database) boundsOf(conn interface {
+// A queryer is a transaction or a DB.
+type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}) (bounds string) {
+}
+
+// boundsOf returns what bounds a transaction in the database: how long it may be idle, and how long it may wait.
+func (d *database) boundsOf(conn queryer) (bounds string) {
 	query := map[string]string{
 		kindPostgreSQL: `SELECT concat_ws(' ', current_setting('idle_in_transaction_session_timeout'),
 			current_setting('statement_timeout'), current_setting('lock_timeout'))`,
