@@ -212,11 +212,13 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	}
 	defer restore()
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := s.admit(ctx, tx, name, token, limit); err != nil {
+	if err := s.raiseToken(ctx, tx, name, token, limit); err != nil {
 		return outlived(err)
 	}
 	t := s.startTerm(ctx, end)
-	err = write(tx)
+	if err = s.judge(ctx, tx, name, token); err == nil {
+		err = write(tx)
+	}
 	// If the timer stops, it does not cut off the commit: from here on the outcome is the server's.
 	switch stopped := t.timer.Stop(); {
 	case !stopped || t.isOver():
@@ -248,11 +250,16 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	if token == 0 {
 		return ErrNoToken
 	}
-	return s.admit(orBackground(ctx), tx, name, token, 0)
+	ctx = orBackground(ctx)
+	if err := s.raiseToken(ctx, tx, name, token, 0); err != nil {
+		return err
+	}
+	return s.judge(ctx, tx, name, token)
 }
 
-// admit is Check in a transaction that may take as long as limit, 0 for any time.
-func (s *SQL) admit(ctx context.Context, tx *sql.Tx, name string, token uint64, limit time.Duration) error {
+// raiseToken stores token if it is newer, in a transaction that may take as long as limit, 0 for any time. From then on other
+// transactions wait.
+func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uint64, limit time.Duration) error {
 	if err := s.checkName(name); err != nil {
 		return err
 	}
@@ -260,11 +267,15 @@ func (s *SQL) admit(ctx context.Context, tx *sql.Tx, name string, token uint64, 
 	if s.raiseWithin != "" && limit > 0 {
 		raise, args = s.raiseWithin, append(args, limit.Milliseconds())
 	}
-	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
-	// affects no row.
 	if _, err := tx.ExecContext(ctx, raise, args...); err != nil {
 		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
 	}
+	return nil
+}
+
+// judge returns nil if token is admitted. The number of rows that raiseToken affects does not show that: in MySQL an
+// equal token affects no row.
+func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	var newest string
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
