@@ -69,7 +69,7 @@ func forms(s string) []string {
 
 // pieceIn returns where a piece of s begins in text before at, otherwise at. A piece of ordinary words is none.
 func pieceIn(text string, at int, s string, shown []string) int {
-	if strings.ContainsFunc(s, func(r rune) bool { return r != ' ' && (r > '~' || !isWord(byte(r))) }) { // no words of a server alone
+	if strings.ContainsFunc(s, func(r rune) bool { return r != ' ' && (r > '~' || !isWord(byte(r))) }) { //nolint:gosec // an ASCII letter; no words of a server alone
 		if whole := strings.Index(text[:at], s); whole >= 0 {
 			at = whole
 		}

@@ -62,9 +62,11 @@ func FuzzConceal(f *testing.F) {
 
 // The library reads the same in a text that ends before the value.
 func TestConcealedTextsSayTheSame(t *testing.T) {
-	for _, value := range []string{"c2VjcmV0IGFuZCByYW5kb20=", "secret", "user", "script", "list", "lock", "v",
+	for _, value := range []string{
+		"c2VjcmV0IGFuZCByYW5kb20=", "secret", "user", "script", "list", "lock", "v",
 		"executing-7", "7:executing script", "access permissions-7", "WRONGTYPE-7", "CROSSSLOT:1", "NOSCRIPT No matching script!", "Running script (call 7)",
-		"unknown command 7", "user_script: 5!", "ACL failure: 7", "no permissions to run the x"} {
+		"unknown command 7", "user_script: 5!", "ACL failure: 7", "no permissions to run the x",
+	} {
 		for _, text := range textsOfServers[:len(textsOfServers)-1] {
 			before := refusal(strings.ReplaceAll(text, "%s", "'"+value+"'"))
 			after := Valid(lockOf(value)).Conceal(before)
