@@ -3,10 +3,8 @@ package fencing
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -17,71 +15,12 @@ import (
 // expired, its transaction has ended, too.
 const DefaultBound = 8 * time.Second
 
-// ErrBound means that a transaction of SQL.Do took longer than its bound, and was rolled back by Do or
-// ended by the server: nothing was written. If the commit had begun, the text of the error says "commit",
-// and the writes may have been made.
-var ErrBound = errors.New("fencing: the transaction took longer than its bound")
-
-// Within returns a guard like s whose transactions of Do may take as long as bound, from the
-// admission of the token to the beginning of the commit. A deadline of the context that comes earlier
-// ends them earlier. 0 or less means no bound.
-//
-// Where a process is stopped, or its host is dead, only the database can end the transaction. Do asks it
-// to, for this transaction alone, and never loosens what the session has already:
-//
-//   - PostgreSQL ends the session if bound and a quarter of a second pass without a statement
-//     (idle_in_transaction_session_timeout), and each statement that takes longer than bound
-//     (statement_timeout). It waits for other transactions at most a second longer (lock_timeout).
-//   - MariaDB 10.3 and later does the same, in whole seconds, rounded up (idle_transaction_timeout,
-//     idle_write_transaction_timeout, max_statement_time, innodb_lock_wait_timeout). A statement that takes
-//     too long is ended, but what the transaction has locked stays locked until it has also been
-//     idle for bound.
-//   - MySQL 5.7 and later has wait_timeout and innodb_lock_wait_timeout, and nothing that bounds a
-//     statement which works. This package has not been tested on MySQL.
-//   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the
-//     holder is stopped for longer, Do fails with SQLITE_BUSY: see [Repeat].
-//
-// MariaDB and MySQL need two more statements for that, one before the transaction and one after it.
-func (s *SQL) Within(bound time.Duration) *SQL {
-	bounded := *s
-	bounded.bound = bound
-	return &bounded
-}
-
-// limit returns how long a transaction that begins now may take, 0 for any time. In a context that has
-// ended it is short, and does not matter.
-func (s *SQL) limit(ctx context.Context) time.Duration {
-	limit := max(s.bound, 0)
-	if deadline, ok := ctx.Deadline(); ok {
-		left := max(time.Until(deadline), time.Millisecond)
-		if limit == 0 || left < limit {
-			limit = left
-		}
-	}
-	if limit == 0 {
-		return 0
-	}
-	return max(limit, time.Millisecond)
-}
-
 // A term is the time in which a transaction has the row of its token, and others wait for it.
 type term struct {
 	ctx   context.Context //nolint:containedctx // of one call of Do
 	start clock.Instant
 	limit time.Duration // 0: any time
 	timer *time.Timer   // ends the transaction
-}
-
-// startTerm calls end when the term is over.
-func (s *SQL) startTerm(ctx context.Context, end func()) term {
-	t := term{ctx: ctx, limit: s.limit(ctx)}
-	t.start = clock.Now() // after limit: when that much has passed, the deadline has passed, too
-	after := t.limit
-	if after == 0 {
-		after = math.MaxInt64
-	}
-	t.timer = time.AfterFunc(after, end)
-	return t
 }
 
 // isOver reports whether the term is over. It also asks the wall clock, because the timer stands still
@@ -110,52 +49,6 @@ func outlived(err error) error {
 		return fmt.Errorf("%w: %w", ErrBound, err)
 	}
 	return err
-}
-
-// begin begins a transaction that may take as long as limit, where that is a setting of the session. The caller
-// calls restore when the transaction has ended.
-func (s *SQL) begin(ctx context.Context, limit time.Duration) (tx *sql.Tx, restore func(), err error) {
-	if s.session == nil || limit == 0 {
-		tx, err = s.db.BeginTx(ctx, nil)
-		return tx, func() {}, err
-	}
-	// Each connection of the pool may have ended meanwhile. A DB tries others by itself, a Conn does not.
-	for tries := s.db.Stats().OpenConnections; ; tries-- {
-		tx, restore, err = s.beginOne(ctx, limit)
-		if tries <= 0 || !errors.Is(err, driver.ErrBadConn) {
-			return tx, restore, err
-		}
-	}
-}
-
-func (s *SQL) beginOne(ctx context.Context, limit time.Duration) (*sql.Tx, func(), error) {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	query, err := s.session(ctx, conn, limit)
-	restore := func() {
-		defer conn.Close()
-		if query == "" {
-			return
-		}
-		// The connection goes back to others. If it cannot be as it was, it is not used again.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if _, err := conn.ExecContext(ctx, query); err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-	}
-	if err != nil {
-		restore()
-		return nil, nil, err
-	}
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		restore()
-		return nil, nil, err
-	}
-	return tx, restore, nil
 }
 
 // raiseWithin sets the settings of the transaction before it waits for the row. So they hold as soon as it has

@@ -8,6 +8,11 @@ import (
 	"time"
 )
 
+// ErrBound means that a transaction of SQL.Do took longer than its bound, and was rolled back by Do or
+// ended by the server: nothing was written. If the commit had begun, the text of the error says "commit",
+// and the writes may have been made.
+var ErrBound = errors.New("fencing: the transaction took longer than its bound")
+
 // Repeat calls call, for example with SQL.Do inside, until it returns no error that is [Repeatable],
 // or until ctx ends. It returns the last error. Between two calls it waits for a random time, up to 100 ms.
 //

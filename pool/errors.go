@@ -219,6 +219,10 @@ func (e *shortError) Error() string { return said(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
 
+// errPartial is why a client of one address does not suit a node of a Cluster.
+var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
+	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
+
 // errMoved ends a connection to a node that the client does not use any more.
 var errMoved = errors.New("the client has moved to another node")
 

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -12,10 +11,6 @@ import (
 
 // This file finds out that a client of one address leads to a node of a Redis Cluster. Such a node answers PING, and serves
 // only the names in its own slots. A Cluster whose only master has all slots serves every name, and is no mistake.
-
-// errPartial is why a client of one address does not suit a node of a Cluster.
-var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
-	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
 
 // A share is what is known of the part of all keys that the node of a client serves. An answer that names another node shows
 // that it is not the whole, and so does what the node says of itself when a connection is opened.

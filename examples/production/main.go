@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 func main() {
@@ -37,17 +35,4 @@ func serve(ctx context.Context, rs *redsync.Redsync) {
 			_ = work(ctx) // do not try again at once
 		}
 	}
-}
-
-// inside returns nodes in this process if there is no -nodes, to try the program. A service of yours should fail instead.
-func inside() (pools []pool.Pool, end func()) {
-	if *nodes != "" {
-		return nil, func() {}
-	}
-	slog.Warn("there is no -nodes: the locks are in this process, and keep no other one out")
-	embedded := redsynctest.New(5)
-	for _, client := range embedded.Clients() {
-		pools = append(pools, pool.New(client))
-	}
-	return pools, func() { _ = embedded.Close() }
 }
