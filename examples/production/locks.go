@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 var (
@@ -33,7 +32,7 @@ func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
 	if err != nil {
 		return err
 	}
-	pools, end := inside() // none with -nodes
+	pools, end := inside(*nodes) // none with -nodes
 	defer end()
 	for address := range strings.FieldsFuncSeq(*nodes, func(r rune) bool { return r == ',' }) {
 		client := redis.NewClient(&redis.Options{Addr: address, Username: *user, Password: os.Getenv("REDIS_PASSWORD")})
@@ -56,17 +55,4 @@ func closeLocks(rs *redsync.Redsync) {
 	if err := rs.Close(ctx); err != nil {
 		slog.Warn("close", "error", err) // it says which keys may be left, and for how long
 	}
-}
-
-// inside returns nodes in this process if there is no -nodes, to try the program. A service of yours should fail instead.
-func inside() (pools []pool.Pool, end func()) {
-	if *nodes != "" {
-		return nil, func() {}
-	}
-	slog.Warn("there is no -nodes: the locks are in this process, and keep no other one out")
-	embedded := redsynctest.New(5)
-	for _, client := range embedded.Clients() {
-		pools = append(pools, pool.New(client))
-	}
-	return pools, func() { _ = embedded.Close() }
 }
