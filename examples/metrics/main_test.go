@@ -24,14 +24,14 @@ func TestThePageIsPrintedAndServed(t *testing.T) {
 	var printed bytes.Buffer
 	served := make(chan string, 1)
 	require.NoError(t, command(ctx, []string{"-listen", "127.0.0.1:0"}, writer(func(p []byte) {
-		at := regexp.MustCompile(`http://\S+`).Find(p)
-		if at == nil {
+		at := regexp.MustCompile(`http://\S+`).FindString(string(p))
+		if at == "" {
 			printed.Write(p)
 			return
 		}
 		go func() {
 			defer stop()
-			request, _ := http.NewRequestWithContext(ctx, http.MethodGet, string(at), nil)
+			request, _ := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 			if answer, err := http.DefaultClient.Do(request); assert.NoError(t, err) {
 				page, _ := io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
