@@ -40,7 +40,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer nodes.Close()
 	registry := prometheus.NewRegistry()
-	rs, err := nodes.Open(ctx, redsync.WithObserver(metrics.New(registry)), redsync.WithExpiry(time.Second))
+	rs, err := nodes.Open(ctx, redsync.WithObserver(metrics.New(registry)), redsync.WithExpiry(2*time.Second))
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func play(ctx context.Context, rs *redsync.Redsync, nodes *rig.Nodes) error {
 		return err
 	}
 	select { // nobody extends or unlocks these locks, so they are lost
-	case <-time.After(2 * time.Second):
+	case <-time.After(3 * time.Second):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
