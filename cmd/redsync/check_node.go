@@ -343,9 +343,6 @@ func (r *findings) addRole(i info) {
 	default:
 		r.fact("role", "%s", unknown("INFO", nil))
 	}
-	if i["cluster_enabled"] == "1" {
-		r.warn("it is a node of a Redis Cluster: it serves only its own slots. The whole cluster is one node, for a *redis.ClusterClient")
-	}
 }
 
 // addMemory adds whether the node may evict locks.
