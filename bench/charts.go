@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +24,20 @@ var colors = map[string]string{
 }
 
 // drawCharts draws the charts of a report into dir. It draws no chart for which the report has no figures.
-func drawCharts(dir string, report tables) error {
+func drawCharts(dir, text string) error {
 	var errs []error
-	if report[distinctScene.name] != nil {
-		errs = append(errs, throughputChart(report).write(filepath.Join(dir, "throughput.svg")))
+	report, often := readTables(text), howOften.FindStringSubmatch(text)
+	if report[distinctScene.name] != nil && often != nil {
+		errs = append(errs, throughputChart(report, often[1]).write(filepath.Join(dir, "throughput.svg")))
 	}
-	if report[faultsScene.name] != nil {
+	if report[faultsScene.name] != nil && often != nil {
 		errs = append(errs, faultsChart(report).write(filepath.Join(dir, "faults.svg")))
 	}
 	return errors.Join(errs...)
 }
+
+// howOften finds, in the head of a report, how many rounds its medians are of.
+var howOften = regexp.MustCompile(`; (\d+) interleaved rounds, `)
 
 // The colors of a chart on a light page that are not those of a library.
 const (
@@ -101,9 +106,9 @@ func logScale(low, high, from, to float64) func(float64) float64 {
 	return func(v float64) float64 { return from + (to-from)*math.Log(v/low)/math.Log(high/low) }
 }
 
-func throughputChart(report tables) *chart {
+func throughputChart(report tables, rounds string) *chart {
 	const left, right, top, bottom = 64.0, 736.0, 136.0, 396.0
-	c := newChart(448, "Lock and Unlock of free names, pairs per second",
+	c := newChart(448, "Pairs of Lock and Unlock per second, of free names: median of "+rounds+" rounds",
 		"Five nodes; dashed lines: one node only. Both axes are logarithmic. Higher is better.")
 	widths := []float64{1, 16, 128, 1024}
 	x := logScale(widths[0], widths[len(widths)-1], left+16, right-16)
@@ -167,7 +172,7 @@ func faultsChart(report tables) *chart {
 	const left, right, top, row = 190.0, 690.0, 84.0, 18.0
 	libraries := []string{ours, failFast, defaults}
 	height := top + float64(len(faults))*(26+row*float64(len(libraries)))
-	c := newChart(int(height)+30, "How long Lock takes when nodes fail: the 99th percentile",
+	c := newChart(int(height)+30, "How long Lock takes when nodes fail: the 99th percentile, and of how many Locks",
 		"Five nodes, one goroutine. The axis is logarithmic: from line to line ten times as long. Left is better.")
 	x := logScale(100, 1e7, left, right)
 	for tick := 100.0; tick <= 1e7; tick *= 10 {
@@ -181,13 +186,15 @@ func faultsChart(report tables) *chart {
 			y += row
 			c.text(margin, y, "start", ink, name)
 			c.line(left, y-4, right, y-4, rule, "")
-			p99, ok := report.figure(id{Scene: faultsScene.name, Variant: fl.name, Goroutines: 1, Library: name}, "Lock p99 µs")
+			at := id{Scene: faultsScene.name, Variant: fl.name, Goroutines: 1, Library: name}
+			p99, ok := report.figure(at, "Lock p99 µs")
 			if !ok {
 				continue
 			}
+			pairs, _ := report.figure(at, "pairs")
 			c.dot(x(p99), y-4, 5, colors[name])
 			c.add(`<g stroke="%s" stroke-width="5" paint-order="stroke">`, paper) // keeps the grid off the text
-			c.text(x(p99)+11, y, "start", ink, duration(p99))
+			c.text(x(p99)+11, y, "start", ink, duration(p99)+", of "+whole(pairs))
 			c.add(`</g>`)
 		}
 		y += 26

@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 func publish(out io.Writer, p plan, report string) error {
 	_, err := io.WriteString(out, report)
 	if p.charts != "" {
-		err = errors.Join(err, drawCharts(p.charts, readTables(report)))
+		err = errors.Join(err, drawCharts(p.charts, report))
 	}
 	if p.page != "" {
 		err = errors.Join(err, fillPage(p.page, readTables(report)))

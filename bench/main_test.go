@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -202,6 +203,26 @@ func TestChartsAndPageShowTheResults(t *testing.T) {
 	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(read(t, page), -1) {
 		require.Equal(t, darkPath(src[2]), src[1])
 	}
+}
+
+// The README of the repository has figures of results.txt, the best row of redsync v4 included.
+func TestReadmeShowsTheResults(t *testing.T) {
+	report := readTables(read(t, "results.txt"))
+	figure := func(at id, column string) float64 {
+		v, ok := report.figure(at, column)
+		require.True(t, ok, at)
+		return v
+	}
+	rate := func(library string) float64 { return figure(id{"distinct", "", 128, library}, "pairs/s") }
+	frozen := func(library string) float64 { return figure(id{"faults", "one frozen", 1, library}, "Lock p99 µs") }
+	require.Greater(t, rate(onRueidis), max(rate(defaults), rate(failFast)))
+	readme := read(t, "../README.md")
+	require.Contains(t, readme, fmt.Sprintf("- 128 goroutines: %.0f locks per second; v4 %.0f (rueidis, `WithFailFast`).\n",
+		rate(ours), rate(onRueidis)))
+	require.Contains(t, readme, fmt.Sprintf("- One node frozen: Lock's p99 %.0f µs; v4 %.0f µs (`WithFailFast`; by default %.0f s).\n",
+		frozen(ours), frozen(failFast), frozen(defaults)/1e6))
+	commit, _, _ := strings.Cut(strings.TrimPrefix(read(t, "results.txt"), reportBegins), ":")
+	require.Contains(t, readme, "[commit "+commit+"]")
 }
 
 const smallReport = reportBegins + `1234567: go run ./bench

@@ -63,7 +63,7 @@
 //   - The token belongs to the hold under which the write was prepared. Take it once, right after
 //     Lock: if the Mutex is locked again, Fence returns the token of the new hold.
 //
-// As in package redsync, a nil context stands for context.Background().
+// As in package redsync, a nil context stands for context.Background(). This package is stable (docs/versions.md).
 package fencing
 
 import (

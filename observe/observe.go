@@ -59,7 +59,9 @@
 // Mode, Op, Node, Watchdog and Late have few values, so they fit as labels of metrics. So does the error of package
 // redsync that Err matches. Name and the text of Err do not fit: nothing bounds how many values they have.
 //
-// A later version may add fields to the events.
+// # Compatibility
+//
+// This package is experimental (docs/versions.md). A later version may add fields to the events.
 package observe
 
 import (

@@ -5,15 +5,15 @@
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
 //
 // The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding], [WithoutIdentity], [ViaClient] and
-// [WithoutHooks]. The errors
-// that a program may want to match are [ErrClientClosed] and [OutstandingError].
+// [WithoutHooks]. The errors that a program may want to match are [ErrClientClosed] and [OutstandingError]. All these are
+// stable (docs/versions.md).
 //
 // # For those who write a Pool
 //
-// Everything else on this page is for drivers other than go-redis. A [Pool] is an ordered stream of requests to one node,
-// each answered exactly once. It knows nothing about locks. A Pool may have optional methods. Their interfaces are
-// [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the contract, and
-// its example is a whole driver. README.md says what is easy to get wrong.
+// Everything else on this page is experimental, and for drivers other than go-redis. A [Pool] is an ordered stream of
+// requests to one node, each answered exactly once. It knows nothing about locks. A Pool may have optional methods. Their
+// interfaces are [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the
+// contract, and its example is a whole driver. README.md says what is easy to get wrong.
 package pool
 
 import (

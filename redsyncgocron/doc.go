@@ -15,4 +15,6 @@
 // The lock of a running job may be lost, because no quorum of nodes confirms it in time, or because the process is paused.
 // gocron gives a Locker no way to stop the job. So the job goes on, and another process may run it, too. Only the report
 // tells of that. A job that must stop then, or that must send a fencing token, calls redsync.Do or TryDo itself instead.
+//
+// This package is experimental (docs/versions.md).
 package redsyncgocron

@@ -22,4 +22,6 @@
 //
 // No attribute, span name or status has the text of an error, the address of a node or the value of a lock. Only WithName
 // makes it tell names of locks.
+//
+// This package is experimental, and so are the names of metrics, attributes and spans (docs/versions.md).
 package redsyncotel

@@ -41,4 +41,6 @@
 // If the environment variable REDSYNCTEST_SERVERS names a program, such as redis-server, each node is a process
 // that runs this program, on a free port of the loopback interface. Then Advance fails, and so does Start in a
 // bubble; everything else works. This needs Unix.
+//
+// This package is experimental (docs/versions.md).
 package redsynctest

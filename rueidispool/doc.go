@@ -9,5 +9,7 @@
 //
 // The pool opens connections of its own, and uses no connection of a rueidis client: README.md says why.
 //
+// This package is stable (docs/versions.md).
+//
 // [rueidis]: https://pkg.go.dev/github.com/redis/rueidis
 package rueidispool

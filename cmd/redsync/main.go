@@ -1,5 +1,5 @@
 // Command redsync runs another command while it holds a lock on independent Redis nodes. The texts of --help are in the
-// directory usage.
+// directory usage. Flags, exit statuses and JSON are experimental (docs/versions.md).
 package main
 
 import (

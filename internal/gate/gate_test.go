@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,4 +88,34 @@ func TestMayBeLate(t *testing.T) {
 		assert.False(t, mayBeLate([]failure{late, never}), never)
 	}
 	assert.Equal(t, []string{"-short", "-timeout", "40m"}, flags([]string{"-short", "-timeout", "40m", "./chaos/...", "./bench"}))
+}
+
+// A change that breaks programs must be named above the section of the last tag, as code, and whole.
+func TestBreaks(t *testing.T) {
+	for change, name := range map[string]string{
+		"- WithFoo: removed": "WithFoo",
+		"- (*Mutex).Lock: changed from func() to func() error":             "Mutex.Lock",
+		"- Status.Holder: old is comparable, new is not":                   "Status.Holder",
+		"- ./pool.New: changed from func(int) to func(string)":             "pool.New",
+		"- ./pool/pooltest.Run: removed":                                   "pooltest.Run",
+		"- ./fencing.(*Guard[K]).Do: removed":                              "fencing.Guard.Do",
+		"- ./pool.Pool, method Send: added":                                "pool.Pool",
+		"- package github.com/seed14bd9ef4/redsync/pool/pooltest: removed": "pool/pooltest",
+	} {
+		for log, named := range map[string]bool{
+			"- `" + name + "(d)` is gone: use Bar.\n\n## 0.1.0\n":       true,
+			"- " + name + " is gone.\n\n## 0.1.0 - 2026-11-29\n":        false,
+			"- `" + name + "Other` is gone.\n\n## [0.1.0]\n":            false,
+			"## 0.2.0\n\n## 0.1.0\n\n- `" + name + "` is a new word.\n": false,
+			"- `" + name + "`\n\n## 0.1.01\n":                           false,
+		} {
+			file := filepath.Join(t.TempDir(), "CHANGELOG.md")
+			require.NoError(t, os.WriteFile(file, []byte("# Changelog\n\n"+log), 0o600))
+			err := breaks(strings.NewReader("- ./examples/leader.Run: removed\n- ./examples/internal/x.F: removed\n"+change+"\n"), file, "v0.1.0", io.Discard)
+			assert.Equal(t, named, err == nil, "%s in %q: %v", change, log, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
+	require.NoError(t, os.WriteFile(file, []byte("## 0.1.0\n"), 0o600))
+	require.NoError(t, breaks(strings.NewReader(""), file, "v0.1.0", io.Discard))
 }

@@ -2,6 +2,7 @@
 //
 //	gate test FLAGS PACKAGES  # go test with these arguments: its output, and notes on each package and each test
 //	gate exec BINARY ARGS...  # what go test calls for each test binary: it notes the processor seconds
+//	gate breaks TAG           # fails if CHANGELOG.md does not name each change that apidiff prints, since TAG
 //	gate summary              # seconds of each step, the slowest tests, and packages that need too much processor time
 //
 // The notes are in the directory that REDSYNC_GATE_NOTES names. .ci/seconds.txt has the recorded processor seconds of
@@ -21,13 +22,15 @@ import (
 
 func main() {
 	kept, args := notes{os.Getenv("REDSYNC_GATE_NOTES")}, os.Args[1:]
-	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test FLAGS PACKAGES | exec BINARY ARGUMENTS | summary")
+	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test FLAGS PACKAGES | exec BINARY ARGUMENTS | breaks TAG | summary")
 	switch {
 	case kept.dir == "" || len(args) == 0:
 	case args[0] == "test":
 		err = test(kept, args[1:], os.Stdout)
 	case args[0] == "exec" && len(args) > 1:
 		err = measured(kept, args[1:])
+	case args[0] == "breaks" && len(args) == 2:
+		err = breaks(os.Stdin, "CHANGELOG.md", args[1], os.Stdout)
 	case args[0] == "summary":
 		err = summary(kept, ".ci/seconds.txt", os.Getenv("REDSYNC_GATE_RECORD") != "", os.Stdout)
 	}

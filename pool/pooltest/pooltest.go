@@ -9,7 +9,7 @@
 //	}
 //
 // Some checks count goroutines, so nothing else may run in the test's process meanwhile. The example is a driver that
-// passes the checks.
+// passes the checks. This package is experimental (docs/versions.md).
 package pooltest
 
 import (
