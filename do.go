@@ -3,6 +3,7 @@ package redsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -154,7 +155,12 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
-	return false, fn(working) //nolint:contextcheck // s has ctx
+	caller := ctx
+	err = fn(working) //nolint:contextcheck // s has ctx
+	if end := caller.Err(); end != nil && errors.Is(err, end) && working.Err() != nil && !errors.Is(context.Cause(working), ErrLockLost) { //nolint:contextcheck // s has ctx
+		err = fmt.Errorf("the caller's context ended after the lock was acquired: %w", err)
+	}
+	return false, err
 }
 
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that

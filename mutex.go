@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,6 +138,7 @@ func (m *Mutex) change() *settings {
 			base = &m.set.options
 		}
 		m.set, m.changed = newSettings(base), true
+		m.set.givenTries, m.set.givenWait = false, false // what is given now replaces the other
 	}
 	m.set.plan = nil
 	return m.set
@@ -511,6 +513,11 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	case once:
 		limit = 1
 	}
+	if wait := m.set.wait; wait > 0 && !once {
+		waiting, stop := context.WithTimeoutCause(ctx, wait, quorum.Waited{For: wait})
+		defer stop()
+		ctx, limit = waiting, 0
+	}
 	for {
 		if m.set.kind().sharesName {
 			var err error
@@ -575,12 +582,15 @@ func (m *Mutex) awaitOwn(
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
 // from making another one. Once ctx has ended, other callers who were ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Failure) error {
+	if why.Last.IsCut() && quorum.HasWaited(ctx) { // the only attempt: nodes that had not answered by then have failed
+		why.Last.Result.Cut, why.Last.Told = false, nil
+	}
 	switch {
 	case why.Delay < 0:
 		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
 	case why.Denied != nil:
 		return deniedBy(m.core.keeper.Set, why.Denied)
-	case why.Last.Kind == lease.Waiting && ctx.Err() != nil:
+	case why.Last.Kind == lease.Waiting && ctx.Err() != nil && !quorum.HasWaited(ctx):
 		return m.interrupted(ctx, nil)
 	case why.Interrupted:
 		return m.interrupted(ctx, verdict(m.label(), t.Claim.Lines(), why.Last))
@@ -618,10 +628,14 @@ func (m *Mutex) gaveUp(t *queue.Terms, why *queue.Failure, start clock.Instant) 
 }
 
 // interrupted returns the error of a call that waits for the lock: ErrClosed after Close, the error of ctx and its
-// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter.
+// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter. After WithWait it is
+// all that matters.
 func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		return fail("", "", ErrClosed, contextErrors(ctx))
+	}
+	if quorum.HasWaited(ctx) {
+		return cmp.Or(why, fail("", "", ErrFailed, errWaiting))
 	}
 	return fail("", "", contextErrors(ctx), why)
 }
