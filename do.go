@@ -29,7 +29,8 @@ func (r *Redsync) TryDo(
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
 // If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
 // this very reason, from context.Cause. After a loss it matches ErrLockLost, also if only the release has found the loss.
-// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
+// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then. If fn stops
+// because ctx has ended, the error says that this was after the lock was acquired. To bound the wait alone, use WithWait.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
@@ -155,13 +156,36 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
-	caller := ctx
-	err = fn(working) //nolint:contextcheck // s has ctx
-	if end := caller.Err(); end != nil && errors.Is(err, end) && working.Err() != nil && !errors.Is(context.Cause(working), ErrLockLost) { //nolint:contextcheck // s has ctx
-		err = fmt.Errorf("the caller's context ended after the lock was acquired: %w", err)
-	}
-	return false, err
+	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
+
+// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
+// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
+// was not.
+func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
+	var told *afterLock
+	switch {
+	case err == nil, ctx.Err() == nil, errors.Is(context.Cause(working), ErrLockLost):
+		return err
+	case errors.As(err, &told): // by a Do inside of this one
+		return err
+	case errors.Is(err, ctx.Err()), errors.Is(err, context.Cause(ctx)):
+		return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
+	}
+	return err
+}
+
+// An afterLock is the error of a function that has stopped because the caller's context ended.
+type afterLock struct {
+	what string
+	err  error
+}
+
+func (e *afterLock) Error() string {
+	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
+}
+
+func (e *afterLock) Unwrap() error { return e.err }
 
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
 // out. unlocked is the error of Unlock.

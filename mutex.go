@@ -393,12 +393,12 @@ func (m *Mutex) Lock() error {
 	return m.LockContext(context.Background())
 }
 
-// LockContext acquires m, retrying until it succeeds, the attempts of WithTries
-// are used up, or ctx is done.
+// LockContext acquires m, retrying until it succeeds, the attempts of WithTries are used up, the time of WithWait is over,
+// or ctx is done.
 //
 // BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a
-// crashed holder expires. With WithTries(0) it waits until ctx is done. The error says when the key expires, if the
-// nodes have reported it.
+// crashed holder expires. With WithWait it waits as long as you say, with WithTries(0) until ctx is done. The error says when the
+// key expires, if the nodes have reported it.
 //
 // On success m is held until the time that Until reports. That time is counted from
 // before the first request of the attempt that won, minus drift. After that time
@@ -410,7 +410,7 @@ func (m *Mutex) Lock() error {
 //
 // On failure nothing was acquired. The error matches one of these:
 //
-//   - ErrFailed, after contention. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
+//   - ErrFailed, after contention: to learn whether the lock is taken, test for it. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
 //     callers of this process are ahead in line, and none of them has completed an attempt yet, there is no *ErrTaken.
 //   - ErrNoQuorum, if too few nodes answered, or if the answers came after the validity of the lock. A *RedisError
 //     comes with it for each node that failed.
@@ -829,7 +829,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	case res.Won && !rel.WasInTime(), res.Rejected:
 		nodes := unconfirmed(m.label(), res)
 		h.NoteLoss(lost(nodes))
-		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes)
+		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes, goneEarly(h, res, start))
 	case !ended:
 		ctx = waiting
 	}
@@ -859,6 +859,20 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	expiry := h.Terms().Timing.Expiry
 	return note(fmt.Sprintf("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
 		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First))))
+}
+
+// goneEarly says what may have become of h, which Unlock has ended at now, and whose keys it has found gone. Nodes do not
+// tell a key that was released from one that has run out, so only time can. If another client has the lock, it returns nil.
+func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
+	switch {
+	case !res.Rejected, res.IsTaken():
+		return nil
+	case !h.Begun():
+		return note("its keys are gone: it was released already, or it has expired")
+	}
+	left, _ := h.EndLate(now) // more than 0, because EndHeld has found it held
+	return note(fmt.Sprintf("its keys were gone %v before its end: it was released already, or somebody has deleted them",
+		journal.Rounded(left)))
 }
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not

@@ -30,7 +30,7 @@ func WithExpiry(expiry time.Duration) Option {
 //
 // The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE
 // DEFAULT EXPIRY (8 s): when a holder crashes, every Lock that waits at that time gives up before the lock expires. To
-// outwait a crashed holder use WithTries(0) and a context with a deadline.
+// outwait a crashed holder use WithWait, or WithTries(0) to wait until the context ends.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -42,7 +42,7 @@ func WithTries(tries int) Option {
 }
 
 // WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. Then they
-// return the error of a last try: it matches ErrFailed, and mostly *ErrTaken, or ErrNoQuorum. It is never the error of a
+// return the error of a last try: it matches ErrFailed if the lock is taken, or ErrNoQuorum. It is never the error of a
 // deadline. The work is not bounded: the function of a Do has the context that the caller gave, so it may run for as long as
 // that allows. After a term that was lost, Lead waits for up to d again.
 //

@@ -115,8 +115,37 @@ func TestWithWaitReplacesTries(t *testing.T) {
 		says(t, rs.NewMutex("lock", waits, withTries(1)).Lock(), "WithWait excludes WithTries")
 		says(t, rs.With(withTries(1), waits).NewMutex("lock").Lock(), "WithWait excludes WithTries")
 		says(t, rs.NewMutex("lock", redsync.WithWait(0)).Lock(), "WithWait(0s) is out of range: more than 0")
-		start := time.Now()
-		errorIs(t, rs.NewMutex("lock", waits).TryLock(), redsync.ErrFailed)
-		assert.Zero(t, time.Since(start))
+		reader := locked(t, rs.NewMutex("read", withShared, waits)) // its own second Lock waits without the nodes
+		for takes, lock := range map[time.Duration]func() error{0: rs.NewMutex("lock", waits).TryLock, wait: reader.Lock} {
+			start := time.Now()
+			errorIs(t, lock(), redsync.ErrFailed)
+			assert.Equal(t, takes, time.Since(start))
+		}
 	})
+}
+
+// A fair waiter keeps its place in the queues for as long as WithWait says, and leaves them then.
+func TestWithWaitKeepsAFairPlace(t *testing.T) {
+	for wait, keeps := range map[time.Duration]bool{20 * sec: false, minute: true} {
+		playAs(t, wait.String(), func(f field) {
+			m := f.held(withFair, withExpiry(hour))
+			start := time.Now()
+			first := f.calls(f.another(withFair), redsync.WithWait(wait))
+			second := f.foreign(withFair)
+			time.Sleep(30 * sec)
+			f.stillWait(second)
+			require.Equal(f, keeps, !first.isDone())
+			if !keeps {
+				errorIs(f, first.err, redsync.ErrFailed)
+				assert.Equal(f, wait, first.at.Sub(start))
+				assert.Len(f, f.inQueue(0), 1)
+			}
+			f.unlock(m)
+			if keeps {
+				f.served(first, ms)
+			}
+			f.served(second, ms)
+			f.nobodyWaits()
+		})
+	}
 }
