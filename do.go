@@ -163,16 +163,14 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 // that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
 // was not.
 func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
-	var told *afterLock
-	switch {
-	case err == nil, ctx.Err() == nil, errors.Is(context.Cause(working), ErrLockLost):
+	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
 		return err
-	case errors.As(err, &told): // by a Do inside of this one
-		return err
-	case errors.Is(err, ctx.Err()), errors.Is(err, context.Cause(ctx)):
-		return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
 	}
-	return err
+	var told *afterLock // in this branch alone, because it is allocated
+	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		return err // a Do inside of this one has said so, or fn has failed for another reason
+	}
+	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
 }
 
 // An afterLock is the error of a function that has stopped because the caller's context ended.

@@ -13,8 +13,8 @@
 // # Which call
 //
 //   - Skip if taken: [Redsync.TryDo].
-//   - Wait until ctx ends: [Redsync.Do] with [WithTries] 0. By default it gives up after about 4.7 s, before the lock of
-//     a crashed holder expires (8 s, [WithExpiry]).
+//   - Wait until ctx ends: [Redsync.Do] with [WithTries] 0. By default Do gives up after about 4.7 s, before the lock of a
+//     crashed holder expires (8 s, [WithExpiry]).
 //   - Wait at most d: Do with [WithWait].
 //   - Long work: Do extends the lock. If the work is no function: [Redsync.NewMutex], [WithWatchdog], [Mutex.Context].
 //   - Many names, all or none: [Redsync.NewMultiMutex].
@@ -23,8 +23,8 @@
 //   - Unlock in another process: [Mutex.Value], [WithValue], [Mutex.Unlock].
 //   - Shell: the command redsync run.
 //
-// Is it taken? TryDo says so without an error, and Lock by an error for which errors.Is finds [ErrFailed]. How long may
-// you rely on the lock? Call [Mutex.Remaining] before each step: it sends nothing.
+// Taken? TryDo says so without an error, Lock by one that matches [ErrFailed]. Before each step [Mutex.Remaining] says
+// for how long you may rely on the lock.
 //
 // # What is guaranteed
 //
@@ -66,11 +66,10 @@
 //
 // # Rarely needed
 //
-// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]). Waiters in the order of their calls
-// ([WithFair]): by default a new caller may overtake those of other processes. By hand: [Mutex.Extend], [Mutex.Valid],
-// [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch], [WithObserver]. To operate: [Mutex.ForceUnlock], [NewJoint].
-// Only for programs from redsync v4: [WithShufflePools], [WithTimeoutFactor]. A Do inside a Do on the same name uses its
-// lock (docs/nesting.md).
+// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]: else a new
+// caller may overtake). By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch],
+// [WithObserver]. To operate: [Mutex.ForceUnlock], [NewJoint]. Only for programs from redsync v4: [WithShufflePools],
+// [WithTimeoutFactor]. A Do inside a Do on the same name uses its lock (docs/nesting.md).
 //
 // # Compatibility
 //

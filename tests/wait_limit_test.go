@@ -80,12 +80,17 @@ func TestWithWaitEndsNoWork(t *testing.T) {
 		waits := f.another().With(redsync.WithWait(3 * sec))
 		errorIs(t, waits.NewMutex("lock").LockContext(limited(t, sec)), context.DeadlineExceeded, redsync.ErrFailed)
 
-		err := waits.Do(limited(t, sec), "other", func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		errorIs(t, err, context.DeadlineExceeded)
-		says(t, err, "the caller's context ended after the lock was acquired")
+		for _, names := range [][]string{{"other"}, {"other", "other"}, {"other", "third"}} { // the innermost Do says it
+			within := lasts(2 * sec)
+			for _, name := range names[1:] {
+				fn := within
+				within = func(ctx context.Context) error { return waits.Do(ctx, name, fn) }
+			}
+			err := waits.Do(limited(t, sec), names[0], within)
+			errorIs(t, err, context.DeadlineExceeded)
+			require.EqualError(t, err, `redsync: do "`+names[len(names)-1]+
+				`": the caller's context ended after the lock was acquired: context deadline exceeded`)
+		}
 	})
 }
 
