@@ -35,7 +35,7 @@ func TestWithWaitBoundsTheWaitAlone(t *testing.T) {
 	}{
 		"taken":                     {wait, nil, nil, redsync.ErrFailed, true},
 		"taken, fair":               {wait, opts{withFair}, nil, redsync.ErrFailed, true},
-		"taken, polling":            {wait, opts{withRetryDelay(7 * ms)}, nil, redsync.ErrFailed, true},
+		"taken, polling":            {wait, opts{withRetryDelay(70 * ms)}, nil, redsync.ErrFailed, true},
 		"taken, for a minute":       {minute, nil, nil, redsync.ErrFailed, true},
 		"nodes are silent":          {wait, nil, func(f field) { f.freeze(0, 1, 2) }, redsync.ErrNoQuorum, false},
 		"nodes are silent, shortly": {20 * ms, nil, func(f field) { f.freeze(0, 1, 2) }, redsync.ErrNoQuorum, false},
@@ -136,6 +136,7 @@ func TestWithWaitKeepsAFairPlace(t *testing.T) {
 			m := f.held(withFair, withExpiry(hour))
 			start := time.Now()
 			first := f.calls(f.another(withFair), redsync.WithWait(wait))
+			time.Sleep(ms) // else either may be the first
 			second := f.foreign(withFair)
 			time.Sleep(30 * sec)
 			f.stillWait(second)
