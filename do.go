@@ -3,6 +3,7 @@ package redsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -28,7 +29,8 @@ func (r *Redsync) TryDo(
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
 // If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
 // this very reason, from context.Cause. After a loss it matches ErrLockLost, also if only the release has found the loss.
-// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
+// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then. If fn stops
+// because ctx has ended, the error says that this was after the lock was acquired. To bound the wait alone, use WithWait.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
@@ -154,8 +156,34 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
-	return false, fn(working) //nolint:contextcheck // s has ctx
+	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
+
+// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
+// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
+// was not.
+func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
+		return err
+	}
+	var told *afterLock // in this branch alone, because it is allocated
+	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		return err // a Do inside of this one has said so, or fn has failed for another reason
+	}
+	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
+}
+
+// An afterLock is the error of a function that has stopped because the caller's context ended.
+type afterLock struct {
+	what string
+	err  error
+}
+
+func (e *afterLock) Error() string {
+	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
+}
+
+func (e *afterLock) Unwrap() error { return e.err }
 
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
 // out. unlocked is the error of Unlock.

@@ -10,19 +10,21 @@
 // If you have go-redis clients already: redsync.New(pool.New(a), pool.New(b), pool.New(c)). The [documentation] has a
 // whole program for production.
 //
-// There are three ways to keep a lock for long (docs/workers.md):
+// # Which call
 //
-//   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here. [Redsync.TryDo] does so
-//     only if the lock is free.
-//   - [WithWatchdog] extends a lock from Lock to Unlock. Work with the context of [Mutex.Context], or watch [Mutex.Lost].
-//   - [Mutex.Extend], called about every third of the expiry, keeps a lock while work makes progress.
+//   - Skip if taken: [Redsync.TryDo].
+//   - Wait until ctx ends: [Redsync.Do] with [WithTries] 0. By default Do gives up after about 4.7 s, before the lock of a
+//     crashed holder expires (8 s, [WithExpiry]).
+//   - Wait at most d: Do with [WithWait].
+//   - Long work: Do extends the lock. If the work is no function: [Redsync.NewMutex], [WithWatchdog], [Mutex.Context].
+//   - Many names, all or none: [Redsync.NewMultiMutex].
+//   - Once per tick: TryDo with [WithMinHold].
+//   - One leader: [Redsync.Lead].
+//   - Unlock in another process: [Mutex.Value], [WithValue], [Mutex.Unlock].
+//   - Shell: the command redsync run.
 //
-// [Mutex.Remaining] says for how long you may still rely on the lock. It sends nothing: call it before each step.
-// [Mutex.Valid] asks the nodes.
-//
-// Other kinds of locks: several names at once ([Redsync.NewMultiMutex]), readers ([WithShared]), at most n holders
-// ([WithPermits]), one leader ([Redsync.Lead]), one job per tick ([WithMinHold]). Do within Do, on the same name and with
-// the context of the outer function, uses the same lock (docs/nesting.md).
+// Taken? TryDo says so without an error, Lock by one that matches [ErrFailed]. Before each step [Mutex.Remaining] says
+// for how long you may rely on the lock.
 //
 // # What is guaranteed
 //
@@ -43,24 +45,17 @@
 //
 //   - The nodes are independent primaries, and evict no keys.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set. Without both, an
-//     only node that restarts empty lets in a second holder at once, before the first is told. With a guard of 8 s,
-//     nobody locks for 9.1 s (docs/one-node.md).
+//     only node that restarts empty lets in a second holder at once, before the first is told. See
+//     docs/one-node.md.
 //   - Clocks run at about the same rate, within [WithDriftFactor].
 //   - Every client of a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes.
 //
 // # What is not guaranteed
 //
 // A process that is paused between a check and a step may make the step after its lock has ended. No lock with an expiry
-// can prevent that. The remedy is a fencing token ([WithFencing], docs/fencing.md): the resource refuses a number that is lower than one
-// it has seen. The restart guard does not notice FLUSHALL, eviction, a failover to a stale replica, or a step of a node's
-// clock. docs/objections.md lists what else can go wrong, with a test of each.
-//
-// # Waiting
-//
-// Unlock wakes the next waiter. By default a new caller may overtake waiters of other processes; [WithFair] serves them
-// in call order. Since messages can be lost, the first waiter of each process also looks by itself, at least every half
-// second. By default Lock gives up after about 4.7 s ([WithTries]), but the lock of a crashed holder lasts for up to 8
-// s.
+// can prevent that, but a fencing token can ([WithFencing], docs/fencing.md). The restart guard does not notice FLUSHALL,
+// eviction, a failover to a stale replica, or a step of a node's clock. docs/objections.md lists what else can go wrong,
+// with a test of each.
 //
 // # After an error
 //
@@ -69,14 +64,20 @@
 // until the old Until. After [ErrLockLost] or [ErrLockAlreadyExpired] it is over. After Unlock it is not yours,
 // whatever Unlock returned. Nodes that are down are no error while a majority answers: [WithLogger] tells of them.
 //
+// # Rarely needed
+//
+// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]: else a new
+// caller may overtake). By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch],
+// [WithObserver]. To operate: [Mutex.ForceUnlock], [NewJoint]. Only for programs from redsync v4: [WithShufflePools],
+// [WithTimeoutFactor]. A Do inside a Do on the same name uses its lock (docs/nesting.md).
+//
 // # Compatibility
 //
 // This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New, which takes this
-// module's pools (docs/from-redsync-v4.md). A lock is one key on each node, set by SET name value NX PX milliseconds. Processes
-// with redsync v4 and with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
+// module's pools. Processes with redsync v4 and with this package exclude each other (docs/from-redsync-v4.md). Nodes are
+// Redis 6.2, Valkey 7.2 or later.
 //
-// Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo, "Is
-// Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock delay).
+// Sources: docs/objections.md; Lamport, CACM 17(8), 1974 (tickets); Burrows, OSDI 2006 (lock delay).
 //
 // [documentation]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/README.md
 package redsync

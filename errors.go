@@ -26,7 +26,7 @@ var (
 	// ErrFailed is the error of a Lock, TryLock, Do, TryDo or Lead that has acquired nothing because of contention:
 	// others have the lock, others have taken some nodes at the same moment (a split vote), or other callers of this
 	// process are ahead. In the first two cases *ErrTaken comes with it. No other failure matches ErrFailed: see
-	// ErrNoQuorum for nodes that fail.
+	// ErrNoQuorum for nodes that fail. So errors.Is with ErrFailed says whether a lock is taken; TryDo needs no test.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrNoQuorum is the error of every operation to which too few nodes answered in time: the failed nodes, each with

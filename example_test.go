@@ -205,9 +205,8 @@ func ExampleRedsync_NewMultiMutex() {
 		fmt.Println(err)
 		return
 	}
-	var taken *redsync.ErrTaken
 	err := nodes.Process().NewMutex("account:2").TryLock()
-	fmt.Println("another process finds account:2 taken:", errors.As(err, &taken))
+	fmt.Println("another process finds account:2 taken:", errors.Is(err, redsync.ErrFailed))
 	fmt.Println(mutex.Unlock())
 	// Output:
 	// another process finds account:2 taken: true
@@ -298,8 +297,7 @@ func ExampleNewJoint() {
 	}
 	held := func(rs *redsync.Redsync) bool {
 		defer rs.Close(context.Background())
-		var taken *redsync.ErrTaken
-		return errors.As(rs.NewMutex("orders:17").TryLock(), &taken)
+		return errors.Is(rs.NewMutex("orders:17").TryLock(), redsync.ErrFailed)
 	}
 
 	before, after := sets()
@@ -319,7 +317,7 @@ func ExampleNewJoint() {
 	// held for a process with New(after...): true
 }
 
-// TryLock makes one attempt. Its error shows whether somebody else holds the lock, or nodes fail.
+// TryLock makes one attempt. ErrFailed says that others have the lock. *ErrTaken says more: on which nodes.
 func ExampleMutex_TryLock() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -328,19 +326,49 @@ func ExampleMutex_TryLock() {
 	err := nodes.Redsync().NewMutex("orders:17").TryLock()
 
 	var taken *redsync.ErrTaken
-	var node *redsync.RedisError
 	switch {
 	case err == nil:
 		fmt.Println("acquired")
-	case errors.As(err, &taken):
-		fmt.Println("somebody else has it, on a quorum:", len(taken.Nodes) >= 3)
-	case errors.As(err, &node):
-		fmt.Println("node", node.Node, "failed:", node.Err)
+	case errors.Is(err, redsync.ErrFailed):
+		fmt.Println("others have it, on a quorum:", errors.As(err, &taken) && len(taken.Nodes) >= 3)
+	default:
+		fmt.Println(err) // names the nodes that failed
 	}
-	fmt.Println(errors.Is(err, redsync.ErrFailed)) // contention, and no failure
+	// Output: others have it, on a quorum: true
+}
+
+// WithWait bounds the wait alone. A deadline of the context would end the work, too.
+func ExampleWithWait() {
+	nodes := redsynctest.New(1)
+	defer nodes.Close()
+	nodes.HoldBySomebody("orders:17")
+
+	err := nodes.Redsync().Do(context.Background(), "orders:17", func(context.Context) error {
+		return nil // for as long as it takes
+	}, redsync.WithWait(100*time.Millisecond))
+
+	fmt.Println("others have it:", errors.Is(err, redsync.ErrFailed))
+	// Output: others have it: true
+}
+
+// Another process unlocks, with the value of the lock. Send it as a secret.
+func ExampleWithValue() {
+	nodes := redsynctest.New(1)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMutex("orders:17")
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	value := mutex.Value()
+
+	other := nodes.Process().NewMutex("orders:17", redsync.WithValue(value)) // in the other process
+	fmt.Println(other.Unlock())
+	_, err := other.Unlock()
+	fmt.Println("released already:", errors.Is(err, redsync.ErrNotHeld))
 	// Output:
-	// somebody else has it, on a quorum: true
-	// true
+	// true <nil>
+	// released already: true
 }
 
 // WithFair serves waiters in the order of their calls, across all processes. Every client that locks the name must
@@ -420,10 +448,7 @@ func ExampleWithShared() {
 	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	reader := func() *redsync.Mutex { return nodes.Process().NewMutex("catalog", redsync.WithShared()) }
-	taken := func(err error) bool {
-		var taken *redsync.ErrTaken
-		return errors.As(err, &taken)
-	}
+	taken := func(err error) bool { return errors.Is(err, redsync.ErrFailed) }
 
 	first, second, writer := reader(), reader(), nodes.Process().NewMutex("catalog")
 	fmt.Println("readers:", first.Lock(), second.Lock())

@@ -16,7 +16,7 @@ import (
 // time, under the same assumptions as the exclusion of a lock (see the package documentation).
 //
 // Candidates wait in queues, as LockContext does, and a resignation wakes the first of them. WithTries has no effect.
-// Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends.
+// Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends or the time of WithWait is over.
 //
 // fn runs for one term. Its context ends when ctx does, or when the leadership is lost. Lead notices a loss at Until
 // at the latest, before any other candidate can lead. After a loss context.Cause matches ErrLockLost. FromContext
@@ -47,6 +47,7 @@ import (
 //
 //   - The error of ctx and its cause. ErrFailed comes with it if another candidate led at the last attempt, or
 //     ErrNoQuorum if too few nodes answered it: see LockContext.
+//   - After the time of WithWait the same without the error of ctx.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
 //     and WithSequencer.

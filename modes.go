@@ -97,6 +97,8 @@ const (
 	hasSequencer
 	hasOwner
 	hasGenValue
+	hasTries
+	hasWait
 
 	// What a Sequencer is of. A Mutex can have what stands above; String looks at that alone.
 	ofPermits
@@ -132,6 +134,7 @@ var exclusions = []struct {
 	{hasMinHold, hasShared, "only an exclusive lock or a permit can stay after Unlock"},
 	{hasOwner, hasValue, "WithSequencer adopts a lock whose value says an owner"},
 	{hasOwner, hasGenValue, "the function makes the whole value"},
+	{hasWait, hasTries, "each says how long to wait for the lock"},
 }
 
 // String returns the option or the call that gives f to a Mutex.
@@ -139,6 +142,7 @@ func (f feature) String() string {
 	return map[feature]string{
 		hasLead: "Lead", hasSeveral: "NewMultiMutex", hasShared: "WithShared", hasPermits: "WithPermits", hasFencing: "WithFencing",
 		hasMinHold: "WithMinHold", hasValue: "WithValue", hasSequencer: "WithSequencer", hasOwner: "WithOwner", hasGenValue: "WithGenValueFunc",
+		hasTries: "WithTries", hasWait: "WithWait",
 	}[f&(ofPermits-1)]
 }
 
@@ -146,7 +150,8 @@ func (f feature) String() string {
 func (o *options) features() feature {
 	f := when(o.leads, hasLead) | when(o.several, hasSeveral) | when(o.shared, hasShared) | when(o.permits != 0, hasPermits) |
 		when(o.fencing, hasFencing) | when(o.minHold != 0, hasMinHold) |
-		when(o.owner != "", hasOwner) | when(o.genValue != nil, hasGenValue)
+		when(o.owner != "", hasOwner) | when(o.genValue != nil, hasGenValue) |
+		when(o.givenTries, hasTries) | when(o.givenWait, hasWait)
 	if a := o.adopts; a != nil {
 		f |= when(a.value != "", hasValue) | when(a.sequencer.Value != "", hasSequencer|featuresOf(a.sequencer.mode))
 	}

@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,6 +138,7 @@ func (m *Mutex) change() *settings {
 			base = &m.set.options
 		}
 		m.set, m.changed = newSettings(base), true
+		m.set.givenTries, m.set.givenWait = false, false // what is given now replaces the other
 	}
 	m.set.plan = nil
 	return m.set
@@ -391,12 +393,12 @@ func (m *Mutex) Lock() error {
 	return m.LockContext(context.Background())
 }
 
-// LockContext acquires m, retrying until it succeeds, the attempts of WithTries
-// are used up, or ctx is done.
+// LockContext acquires m, retrying until it succeeds, the attempts of WithTries are used up, the time of WithWait is over,
+// or ctx is done.
 //
 // BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a
-// crashed holder expires. With WithTries(0) it waits until ctx is done. The error says when the key expires, if the
-// nodes have reported it.
+// crashed holder expires. With WithWait it waits as long as you say, with WithTries(0) until ctx is done. The error says when the
+// key expires, if the nodes have reported it.
 //
 // On success m is held until the time that Until reports. That time is counted from
 // before the first request of the attempt that won, minus drift. After that time
@@ -408,7 +410,7 @@ func (m *Mutex) Lock() error {
 //
 // On failure nothing was acquired. The error matches one of these:
 //
-//   - ErrFailed, after contention. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
+//   - ErrFailed, after contention: to learn whether the lock is taken, test for it. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
 //     callers of this process are ahead in line, and none of them has completed an attempt yet, there is no *ErrTaken.
 //   - ErrNoQuorum, if too few nodes answered, or if the answers came after the validity of the lock. A *RedisError
 //     comes with it for each node that failed.
@@ -511,6 +513,11 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	case once:
 		limit = 1
 	}
+	if wait := m.set.wait; wait > 0 && !once {
+		waiting, stop := context.WithTimeoutCause(ctx, wait, quorum.Waited{For: wait})
+		defer stop()
+		ctx, limit = waiting, 0
+	}
 	for {
 		if m.set.kind().sharesName {
 			var err error
@@ -575,12 +582,15 @@ func (m *Mutex) awaitOwn(
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
 // from making another one. Once ctx has ended, other callers who were ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Failure) error {
+	if why.Last.IsCut() && quorum.HasWaited(ctx) { // the only attempt: nodes that had not answered by then have failed
+		why.Last.Result.Cut, why.Last.Told = false, nil
+	}
 	switch {
 	case why.Delay < 0:
 		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
 	case why.Denied != nil:
 		return deniedBy(m.core.keeper.Set, why.Denied)
-	case why.Last.Kind == lease.Waiting && ctx.Err() != nil:
+	case why.Last.Kind == lease.Waiting && ctx.Err() != nil && !quorum.HasWaited(ctx):
 		return m.interrupted(ctx, nil)
 	case why.Interrupted:
 		return m.interrupted(ctx, verdict(m.label(), t.Claim.Lines(), why.Last))
@@ -618,10 +628,14 @@ func (m *Mutex) gaveUp(t *queue.Terms, why *queue.Failure, start clock.Instant) 
 }
 
 // interrupted returns the error of a call that waits for the lock: ErrClosed after Close, the error of ctx and its
-// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter.
+// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter. After WithWait it is
+// all that matters.
 func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		return fail("", "", ErrClosed, contextErrors(ctx))
+	}
+	if quorum.HasWaited(ctx) {
+		return cmp.Or(why, fail("", "", ErrFailed, errWaiting))
 	}
 	return fail("", "", contextErrors(ctx), why)
 }
@@ -815,7 +829,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	case res.Won && !rel.WasInTime(), res.Rejected:
 		nodes := unconfirmed(m.label(), res)
 		h.NoteLoss(lost(nodes))
-		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes)
+		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes, goneEarly(h, res, start))
 	case !ended:
 		ctx = waiting
 	}
@@ -845,6 +859,20 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	expiry := h.Terms().Timing.Expiry
 	return note(fmt.Sprintf("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
 		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First))))
+}
+
+// goneEarly says what may have become of h, which Unlock has ended at now, and whose keys it has found gone. Nodes do not
+// tell a key that was released from one that has run out, so only time can. If another client has the lock, it returns nil.
+func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
+	switch {
+	case !res.Rejected, res.IsTaken():
+		return nil
+	case !h.Begun():
+		return note("its keys are gone: it was released already, or it has expired")
+	}
+	left, _ := h.EndLate(now) // more than 0, because EndHeld has found it held
+	return note(fmt.Sprintf("its keys were gone %v before its end: it was released already, or somebody has deleted them",
+		journal.Rounded(left)))
 }
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not

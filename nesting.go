@@ -210,5 +210,5 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	for _, s := range joined {
 		s.nest.begins(s, cancel)
 	}
-	return fn(working)
+	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
 }

@@ -30,9 +30,32 @@ func WithExpiry(expiry time.Duration) Option {
 //
 // The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE
 // DEFAULT EXPIRY (8 s): when a holder crashes, every Lock that waits at that time gives up before the lock expires. To
-// outwait a crashed holder use WithTries(0) and a context with a deadline.
+// outwait a crashed holder use WithWait, or WithTries(0) to wait until the context ends.
 func WithTries(tries int) Option {
-	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.tries, set.givenTries = tries, true
+		if !set.givenWait {
+			set.wait = 0
+		}
+	})
+}
+
+// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. Then they
+// return the error of a last try: it matches ErrFailed if the lock is taken, or ErrNoQuorum. It is never the error of a
+// deadline. The work is not bounded: the function of a Do has the context that the caller gave, so it may run for as long as
+// that allows. After a term that was lost, Lead waits for up to d again.
+//
+// A d of more than the expiry outwaits a holder that has crashed. With WithFair the place in the queue is kept for d. The
+// option has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; one of them given to
+// NewMutex, Do or Lead replaces the other one given to Redsync.With.
+func WithWait(d time.Duration) Option {
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		if set.wait, set.givenWait = d, true; d <= 0 {
+			set.fail(outOfRange("WithWait", d, "more than 0"))
+		}
+	})
 }
 
 // WithRetryDelay sets the time between two attempts of Lock, 0 or more. The

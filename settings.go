@@ -38,6 +38,7 @@ type settings struct {
 type options struct {
 	bases
 	tries      int                     // WithTries
+	wait       time.Duration           // WithWait; 0: tries bound the wait
 	retryDelay time.Duration           // WithRetryDelay; randomDelay without it
 	delayFunc  *DelayFunc              // WithRetryDelayFunc
 	genValue   *func() (string, error) // WithGenValueFunc
@@ -59,6 +60,8 @@ type options struct {
 	noHandOver bool                    // WithHandOver(false)
 	several    bool                    // Redsync.NewMultiMutex
 	leads      bool                    // Redsync.Lead
+	givenTries bool                    // WithTries is among the options of this Mutex, or of this With
+	givenWait  bool                    // so is WithWait
 	err        error                   // of the first option or name that cannot be used
 }
 

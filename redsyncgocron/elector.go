@@ -43,7 +43,7 @@ var _ gocron.Elector = (*Elector)(nil)
 //
 // It returns an error if ctx is done, or if the name or an option cannot be used. What only Lead finds out, IsLeader
 // returns, and WithReport tells: nodes that deny the lock, for example. The expiry of the leadership is that of rs (8 s by
-// default). If a leader crashes, another process leads after at most that time.
+// default). If a leader crashes, another process leads after at most that time. A WithWait of rs has no effect.
 func NewElector(ctx context.Context, rs *redsync.Redsync, name string, options ...Option) (*Elector, error) { //nolint:contextcheck // nil is allowed
 	if ctx == nil {
 		ctx = context.Background() // as in package redsync
@@ -128,7 +128,7 @@ func (e *Elector) run(ctx context.Context, rs *redsync.Redsync) {
 	defer close(e.done)
 	defer e.stop()
 	for {
-		err := rs.Lead(ctx, e.prefix+e.name, e.lead)
+		err := rs.Lead(ctx, e.prefix+e.name, e.lead, redsync.WithTries(0)) // in place of a WithWait of rs
 		if ctx.Err() != nil {
 			e.resigned(err)
 			return

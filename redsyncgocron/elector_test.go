@@ -93,6 +93,28 @@ func TestElectorLeadsUntilUntil(t *testing.T) {
 	})
 }
 
+// A WithWait of the Redsync ends no campaign, and lets no Locker wait.
+func TestWithWaitHasNoEffect(t *testing.T) {
+	play(t, func(k *kit) {
+		first := k.elector(k.nodes.Process())
+		second := k.elector(k.rs.With(redsync.WithWait(time.Second)))
+		time.Sleep(time.Minute)
+		k.leads(second, false)
+		k.resigns(first)
+		time.Sleep(time.Second)
+		k.leads(second, true)
+		k.resigns(second)
+
+		lock := k.locks(k.other())
+		start := time.Now()
+		_, err := k.locker(k.rs.With(redsync.WithWait(time.Hour))).Lock(k.Context(), "report")
+		require.ErrorIs(k, err, redsync.ErrFailed)
+		assert.Zero(k, time.Since(start))
+		require.NoError(k, lock.Unlock(k.Context()))
+		k.reported()
+	})
+}
+
 // The end of the context is a resignation. Nothing goes on after it: TestMain finds goroutines that are left.
 func TestElectorResignsWithItsContext(t *testing.T) {
 	play(t, func(k *kit) {

@@ -55,7 +55,8 @@ import (
 // gocron gives Lock no way to stop a job. So if its lock is lost, the job goes on, and another scheduler may run it
 // meanwhile. WithReport tells of that, and of all errors of Lock and Unlock that are not the normal outcome.
 //
-// Other options of the locks are those of rs: see redsync.Redsync.With. WithWatchdog and WithMinHold are always set.
+// Other options of the locks are those of rs: see redsync.Redsync.With. WithWatchdog and WithMinHold are always set. Lock
+// does not wait, so WithTries and WithWait have no effect.
 func NewLocker(rs *redsync.Redsync, minHold func(job string) time.Duration, options ...Option) gocron.Locker {
 	return &locker{configured(options), rs, minHold}
 }

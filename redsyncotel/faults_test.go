@@ -95,6 +95,16 @@ var faults = map[string]func(k kit) ends{
 		k.unlock(m)
 		return ends{released: 1}
 	},
+	"a Do that WithWait ends": func(k kit) ends {
+		m := k.held(redsync.WithWatchdog())
+		ctx, cancel := context.WithTimeout(k.Context(), time.Hour)
+		defer cancel()
+		err := redsyncotel.Do(ctx, k.rs, "order:17", func(context.Context) error { return nil }, redsync.WithWait(time.Minute))
+		require.ErrorIs(k, err, redsync.ErrFailed)
+		assert.EqualValues(k, 1, total(collect(k.T, k.reader)["redsync.acquire.duration"], "redsync.outcome", "taken", "error.type", "taken"))
+		k.unlock(m)
+		return ends{released: 1}
+	},
 	"readers that share a lock": func(k kit) ends {
 		var readers []*redsync.Mutex
 		for range 3 {

@@ -114,9 +114,8 @@ func TestJobRunsOncePerHourInThreeProcesses(t *testing.T) {
 func nightly(ctx context.Context, rs *redsync.Redsync, night string, job func(context.Context) error) error {
 	mutex := rs.NewMutex("nightly:"+night, redsync.WithExpiry(24*time.Hour))
 	err := mutex.LockContext(ctx)
-	var taken *redsync.ErrTaken
 	switch {
-	case errors.As(err, &taken):
+	case errors.Is(err, redsync.ErrFailed):
 		return nil // another process runs the job, or has run it
 	case err != nil:
 		return err // too few nodes answered, or ctx ended
@@ -164,9 +163,8 @@ func service(rs *redsync.Redsync) http.Handler {
 	mux.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
 		mutex := rs.NewMutex("orders:" + r.PathValue("id"))
 		err := mutex.TryLockContext(r.Context())
-		var taken *redsync.ErrTaken
 		switch {
-		case errors.As(err, &taken):
+		case errors.Is(err, redsync.ErrFailed):
 			http.Error(w, "somebody else changes this order", http.StatusConflict)
 			return
 		case err != nil:
@@ -226,9 +224,8 @@ func TestRetryOfMyOwn(t *testing.T) {
 		nodes.HoldBySomebody("orders:17")
 		start := time.Now()
 		mutex := nodes.Redsync().NewMutex("orders:17")
-		var taken *redsync.ErrTaken
-		if err := lockWithin(t.Context(), mutex); !errors.As(err, &taken) {
-			t.Errorf("lockWithin returned %v, want ErrTaken", err)
+		if err := lockWithin(t.Context(), mutex); !errors.Is(err, redsync.ErrFailed) {
+			t.Errorf("lockWithin returned %v, want ErrFailed", err)
 		}
 		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("lockWithin gave up after %v, want 5s", took)

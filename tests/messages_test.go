@@ -105,6 +105,10 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(majority...)
 		return f.tries()
 	},
+	"nodes silent, WithWait": func(f speech) error {
+		f.freeze(majority...)
+		return f.lockError(redsync.WithWait(20 * ms))
+	},
 	"nodes down": func(f speech) error {
 		f.ends(0, 1, 2)
 		return f.tries()
@@ -284,6 +288,16 @@ var provocations = map[string]func(f speech) error{
 		f.extends(m)
 		return second(m.Extend())
 	},
+	"released elsewhere, Unlock": func(f speech) error {
+		m := f.held()
+		f.unlock(f.another().NewMutex("lock", withValue(m.Value())))
+		return second(m.Unlock())
+	},
+	"released twice, by the value": func(f speech) error {
+		value := f.held().Value()
+		f.unlock(f.NewMutex("lock", withValue(value)))
+		return second(f.another().NewMutex("lock", withValue(value)).Unlock())
+	},
 	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },
 
 	// The call itself.
@@ -296,6 +310,7 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(majority...)
 		return second(m.ExtendContext(limited(f, sec)))
 	},
+	"deadline exceeded, Do": func(f speech) error { return f.NewMutex("lock").Do(limited(f, sec), lasts(2*sec)) },
 	"released by force, and told": func(f speech) error {
 		var held *redsync.Mutex
 		noError(f, f.forces(2*sec, func(m *redsync.Mutex) { held = m }))

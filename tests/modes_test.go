@@ -129,6 +129,7 @@ func method(name string, use func(used)) modeRow { return row(name, works, nil, 
 var modeRows = []modeRow{
 	opt("WithExpiry", withExpiry(4*sec)),
 	opt("WithTries", withTries(2)),
+	opt("WithWait", redsync.WithWait(sec)),
 	opt("WithRetryDelay", withRetryDelay(ms)),
 	opt("WithRetryDelayFunc", redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 })),
 	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),

@@ -280,7 +280,7 @@ func (j *job) environment(token uint64) []string {
 // options returns those of the lock.
 func (j *job) options() []redsync.Option {
 	options := []redsync.Option{
-		redsync.WithExpiry(j.ttl), redsync.WithTries(0), redsync.WithWatchdog(), redsync.WithOwner(j.owner),
+		redsync.WithExpiry(j.ttl), redsync.WithWatchdog(), redsync.WithOwner(j.owner),
 		redsync.WithPriority(j.priority),
 	}
 	if j.fair {

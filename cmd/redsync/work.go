@@ -29,10 +29,10 @@ func (h *holder) work(ctx context.Context) (r result) {
 		}()
 	}
 	h.job.nodes.sayUnverified(h.log.put)
-	waiting, cancel := h.job.patience(ctx, 0)
-	defer cancel()
-	connecting, stop := h.job.patience(ctx, minConnect)
-	rs, err := h.job.nodes.connect(connecting, h.job.waitsForNodes(), h.log.put, redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl))
+	waits := time.Now().Add(h.job.wait)
+	connecting, stop := h.job.patience(ctx)
+	rs, err := h.job.nodes.connect(connecting, h.job.waitsForNodes(), h.log.put,
+		redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl), redsync.WithTries(0))
 	stop()
 	if err != nil {
 		return resultOf(err)
@@ -40,7 +40,7 @@ func (h *holder) work(ctx context.Context) (r result) {
 	if h.job.leads {
 		r = h.lead(ctx, rs)
 	} else {
-		r = h.hold(ctx, waiting, rs)
+		r = h.hold(ctx, rs, time.Until(waits))
 	}
 	closing, end := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer end()
@@ -59,13 +59,25 @@ func resultOf(err error) result {
 	return result{exitInternal, err}
 }
 
-// hold is run: it gets the lock, waits until COMMAND has ended, and releases the lock. waiting is ctx until --wait has
-// passed.
-func (h *holder) hold(ctx, waiting context.Context, rs *redsync.Redsync) result {
-	waiting, cancel := context.WithCancelCause(waiting)
+// hold is run: it gets the lock, waits until COMMAND has ended, and releases the lock. left is what is left of --wait.
+func (h *holder) hold(ctx context.Context, rs *redsync.Redsync, left time.Duration) result {
+	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	mutex := newMutex(rs, h.job.names, append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))...)
-	if err := h.lock(ctx, waiting, mutex); err != nil {
+	options := append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))
+	waits := !h.job.once && (h.job.wait < 0 || left > 0)
+	if waits && h.job.wait > 0 {
+		options = append(options, redsync.WithWait(left))
+	}
+	mutex := newMutex(rs, h.job.names, options...)
+	var err error
+	if waits {
+		err = mutex.LockContext(waiting)
+	}
+	// There is one whole attempt at least, so that a lock that is free is not called taken.
+	if !waits || h.job.wait > 0 && left < oneAttempt && errors.Is(err, redsync.ErrNoQuorum) {
+		err = mutex.TryLockContext(ctx)
+	}
+	if err != nil {
 		return h.notLocked(waiting, err)
 	}
 	h.log.flush()
@@ -73,33 +85,24 @@ func (h *holder) hold(ctx, waiting context.Context, rs *redsync.Redsync) result 
 	return h.unlock(ctx, mutex, o)
 }
 
+// oneAttempt is the longest time that an attempt waits for nodes on connections that are open.
+const oneAttempt = 2 * time.Second
+
 // waitsForNodes reports whether the job waits while no quorum answers at its start, as it does later. Without a limit it
 // does not: the addresses may be wrong.
 func (j *job) waitsForNodes() bool { return j.wait > 0 }
 
-// patience returns a context that ends when --wait has passed, but not before least has.
-func (j *job) patience(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
+// patience returns a context for connecting, which ends when --wait has passed, but not before minConnect has.
+func (j *job) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	if j.wait <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, max(j.wait, least))
+	return context.WithTimeout(ctx, max(j.wait, minConnect))
 }
 
 // minConnect is how long the nodes have at least for their first answers. It is more than the time for which Ping waits for the
 // slower ones once a quorum has answered.
 const minConnect = time.Second
-
-// lock gets the lock. It makes at least one whole attempt, so that a lock that is free is not called taken.
-func (h *holder) lock(ctx, waiting context.Context, mutex *redsync.Mutex) error {
-	if h.job.once || h.job.wait == 0 {
-		return mutex.TryLockContext(ctx)
-	}
-	err := mutex.LockContext(waiting)
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redsync.ErrFailed) && !errors.Is(err, redsync.ErrNoQuorum) {
-		return mutex.TryLockContext(ctx)
-	}
-	return err
-}
 
 // notLocked returns the result of a lock that was not acquired.
 func (h *holder) notLocked(ctx context.Context, err error) result {
@@ -107,7 +110,7 @@ func (h *holder) notLocked(ctx context.Context, err error) result {
 	switch {
 	case errors.Is(err, redsync.ErrNoQuorum) || errors.As(context.Cause(ctx), &denied):
 		return result{exitNoQuorum, err}
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, redsync.ErrFailed) && h.job.wait > 0:
 		return h.job.taken(fmt.Errorf("not free within --wait %v: %w", h.job.wait, err))
 	case errors.Is(err, redsync.ErrFailed):
 		return h.job.taken(err)

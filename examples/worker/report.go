@@ -69,13 +69,12 @@ func (r *report) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	if 2*(a.Granted+a.Refused) > r.nodes {
 		r.referee.answered()
 	}
-	var taken *redsync.ErrTaken
 	switch {
 	case a.Err == nil:
 	case r.referee.silence() > patience:
 		r.giveUp(fmt.Errorf("%w: %w", errOutOfReach, a.Err))
 	case r.waiting.Swap(true):
-	case errors.As(a.Err, &taken):
+	case errors.Is(a.Err, redsync.ErrFailed):
 		r.say("waits: another worker has the lock")
 	default:
 		r.say("waits: %v", a.Err)

@@ -423,7 +423,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	won, proves := l != nil, !o.IsCut()
-	if !won && proves {
+	if !won && (proves || c.why == nil && o.IsUnopened()) {
 		why := o
 		c.why = &why
 	}

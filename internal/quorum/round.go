@@ -810,12 +810,39 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-ctx.Done():
 		t.stop()
 		r.noteOpening(0)
-		return r.Result(nil)
+		return r.cut(ctx)
 	case <-l.Over:
 		t.stop()
 		r.noteOpening(l.Decide)
 		return r.Result(NoAnswerWithin(l.Decide)) // as at that deadline, which may have come at the same moment
 	}
+}
+
+// Waited is the cause of the end of a context under which a call waits for a lock no longer than its user wants.
+type Waited struct{ For time.Duration }
+
+func (w Waited) Error() string { return fmt.Sprintf("no lock within %v", w.For) }
+
+// HasWaited reports whether ctx has ended with Waited.
+func HasWaited(ctx context.Context) bool {
+	_, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
+	return is
+}
+
+// cut returns the result of a round that ctx has ended. If that was Waited, the caller is told no error of ctx, so the
+// result says of each node without a vote that it has failed.
+func (r *Round) cut(ctx context.Context) Result {
+	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
+	if !is {
+		return r.Result(nil)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	undecided := !r.final
+	res := r.resultLocked(fmt.Errorf("%w before the %v of WithWait were over", ErrNoAnswer, w.For), false)
+	res.Cut = undecided
+	return res
 }
 
 // linger waits for the votes that the decision did not need, until the node deadline. It returns the error of nodes that
