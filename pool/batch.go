@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -31,21 +30,23 @@ func (p *pipelined) Clone() redis.Cmder {
 }
 
 // batchPool serves a client for which the pool cannot open a stream, and any client with ViaClient. It sends through the
-// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends the
-// commands of a batch one after the other. A hook may know single commands alone: redsync v4 sends no others. No goroutine
+// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends single
+// commands, by calls: a hook may know single commands alone, because redsync v4 sends no others. No goroutine
 // runs while nothing is outstanding. The pool promises no order of execution, because the client may
 // spread a pipeline over several connections and follow redirects.
 type batchPool struct {
-	config
+	calls
 	client redis.UniversalClient
 	subs   subscriptions
+}
 
-	mu      sync.Mutex // guards what follows
-	queue   []*pipelined
-	owed    int
-	closed  bool
-	severed bool // the client has said that its user has closed it
-	running bool // a goroutine is in run
+func newBatchPool(cfg config, client redis.UniversalClient) *batchPool {
+	p := &batchPool{calls: calls{config: cfg}, client: client}
+	p.then = p.load
+	if p.batch = p.sendBatch; cfg.viaClient {
+		p.each = p.process
+	}
+	return p
 }
 
 var _ Subscriber = (*batchPool)(nil)
@@ -81,14 +82,9 @@ func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
 	return client, client != nil
 }
 
-// CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
-func (p *batchPool) CloseIdle() {}
-
 func (p *batchPool) Close() error {
 	p.subs.close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
+	p.close()
 	return nil
 }
 
@@ -125,98 +121,50 @@ func (p *batchPool) ClientClosed() bool {
 // useless.
 func (p *batchPool) MetBefore() bool { return true }
 
-func (p *batchPool) Send(req Request) error {
-	if err := p.usable(&req); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return ErrClosed
-	case p.severed:
-		return ErrClientClosed
-	}
-	if err := admit(p.owed, p.outstanding, req.Reserved); err != nil {
-		return err
-	}
-	p.owed++
-	// A hook may change the arguments, which other nodes share.
-	p.queue = append(p.queue, &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: req})
-	if !p.running {
-		p.running = true
-		go p.run()
-	}
-	return nil
+// pipelinedOf returns a request in the form of a command. A hook may change the arguments, which other nodes share.
+func pipelinedOf(req *Request) *pipelined {
+	return &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: *req}
 }
 
-// run executes batches until none is left.
-func (p *batchPool) run() {
-	for {
-		batch := p.take()
-		if batch == nil {
-			return
-		}
-		if p.viaClient {
-			p.runEach(batch)
-			continue
-		}
-		err := p.execute(batch)
-		for _, cmd := range batch {
-			p.deliver(cmd, replyOf(cmd.Cmd, err))
-		}
+// process sends a single request and waits for its reply.
+func (p *batchPool) process(ctx context.Context, req *Request) Reply {
+	cmd := pipelinedOf(req)
+	return p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+}
+
+// sendBatch sends requests in one Pipeline, and delivers the replies.
+func (p *batchPool) sendBatch(batch []waiting) {
+	cmds := make([]*pipelined, len(batch))
+	for i := range batch {
+		cmds[i] = pipelinedOf(&batch[i].Request)
+	}
+	err := p.execute(cmds)
+	for _, cmd := range cmds {
+		p.deliver(&cmd.req, p.seen(replyOf(cmd.Cmd, err)))
 	}
 }
 
-// runEach executes the commands of a batch one after the other. Once one has got no answer, it sends no further one: each
-// would wait as long, and its sender has given up by then.
-func (p *batchPool) runEach(batch []*pipelined) {
-	var silent error
-	for _, cmd := range batch {
-		if silent != nil {
-			p.deliver(cmd, Reply{Err: silent, Fate: NotSent})
-			continue
-		}
-		reply := replyOf(cmd.Cmd, p.process(cmd))
-		if reply.Fate != Answered {
-			silent = reply.Err
-		}
-		p.deliver(cmd, reply)
+// seen returns a reply in which the end of the client is ErrClientClosed.
+func (p *batchPool) seen(reply Reply) Reply {
+	if errors.Is(reply.Err, redis.ErrClosed) {
+		reply.Err = ErrClientClosed
 	}
-}
-
-// process sends a command and waits for its reply.
-func (p *batchPool) process(cmd *pipelined) (err error) {
-	defer recovered(&err)
-	return p.client.Process(context.Background(), cmd)
+	return reply
 }
 
 // load makes the node know the script of a command that it has answered with NOSCRIPT, if streams load that script, too.
 // The sender may not send the source: it does not when other nodes have decided. Without the script, a node that always
 // answers last would run no extension.
-func (p *batchPool) load(cmd *pipelined) {
+func (p *batchPool) load(req *Request, reply Reply) {
+	if !IsNoScript(reply.Err) {
+		return
+	}
 	var err error // the next NOSCRIPT tries again
 	defer recovered(&err)
 	for _, s := range knownScripts() {
-		if args := cmd.req.Args; len(args) > 1 && args[1] == s.sha {
+		if args := req.Args; len(args) > 1 && args[1] == s.sha {
 			p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
 		}
-	}
-}
-
-// deliver gives the sender of a command its reply.
-func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
-	closed := errors.Is(reply.Err, redis.ErrClosed)
-	if closed {
-		reply.Err = ErrClientClosed
-	}
-	p.mu.Lock()
-	p.owed--
-	p.severed = p.severed || closed
-	p.mu.Unlock()
-	cmd.req.To.Receive(cmd.req.Tag, reply)
-	if IsNoScript(reply.Err) {
-		p.load(cmd)
 	}
 }
 
@@ -230,20 +178,6 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 	}
 	_, err = pipe.Exec(context.Background())
 	return err
-}
-
-// take returns the next batch. If nothing is queued, it notes that run ends and returns nil.
-func (p *batchPool) take() []*pipelined {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := min(len(p.queue), maxBatch)
-	if n == 0 {
-		p.running, p.queue = false, nil
-		return nil
-	}
-	batch := p.queue[:n:n]
-	p.queue = p.queue[n:]
-	return batch
 }
 
 // replyOf returns the reply of an executed command; failed is the error of its batch, if any.

@@ -226,20 +226,16 @@ func ViaClient() Option {
 // has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
 // *redis.Ring, the pool notices only when it sends a request.
 //
-// New starts nothing and never fails. If the client is nil, an option is out of range or does not
+// New starts nothing and never fails. If the client is nil, or a mock of redismock and ViaClient is not set, an option is out of range or does not
 // suit the client, or the address cannot be dialed, every Send returns an error.
 func New(client redis.UniversalClient, options ...Option) Pool {
-	cfg := config{outstanding: defaultOutstanding}
-	for _, option := range options {
-		if option == nil {
-			cfg.err = errors.New("pool: nil Option")
-			continue
-		}
-		option(&cfg)
-	}
+	cfg := configOf(options)
 	if isNil(client) {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
-	} else if c, ok := client.(*redis.Client); ok {
+	} else if isMock(client) && !cfg.viaClient {
+		cfg.err = cmp.Or(cfg.err, errMock)
+	}
+	if c, ok := client.(*redis.Client); ok && c != nil {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
 		if !cfg.viaClient {
 			p := newStreamPool(cfg, c, c)
@@ -262,7 +258,20 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 			return p
 		}
 	}
-	return &batchPool{config: cfg, client: client}
+	return newBatchPool(cfg, client)
+}
+
+// configOf returns what options set.
+func configOf(options []Option) config {
+	cfg := config{outstanding: defaultOutstanding}
+	for _, option := range options {
+		if option == nil {
+			cfg.err = errors.New("pool: nil Option")
+			continue
+		}
+		option(&cfg)
+	}
+	return cfg
 }
 
 func atOnce(line func()) { line() }

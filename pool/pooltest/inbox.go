@@ -2,8 +2,10 @@ package pooltest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -79,13 +81,17 @@ func (b *inbox) wait(t *testing.T, n int) []arrival {
 	}
 }
 
-// exactly waits for n replies, then a moment longer, and fails if more arrive.
+// exactly waits for n replies, then a moment longer, and fails if more arrive. Replies without a Conn may arrive in any order,
+// so it returns them by tag.
 func (b *inbox) exactly(t *testing.T, n int) []arrival {
 	t.Helper()
 	b.wait(t, n)
 	pause()
 	got := b.all()
 	require.Len(t, got, n, "replies")
+	if !slices.ContainsFunc(got, func(a arrival) bool { return a.Conn != 0 }) {
+		slices.SortStableFunc(got, func(a, b arrival) int { return cmp.Compare(a.tag, b.tag) })
+	}
 	return got
 }
 
