@@ -34,6 +34,7 @@ type queue struct {
 	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
 
 	identified atomic.Bool // a pool wants to know which server answers
+	connected  atomic.Bool // a connection has been opened, or tried
 	noScripts  atomic.Bool // a connection has ended in place of the answer to SCRIPT LOAD, so scripts are sent in full
 
 	migrated func() // called when the slots of a cluster's node have moved
