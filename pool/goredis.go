@@ -153,10 +153,10 @@ func WithoutHooks() Option {
 // keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by their timers.
 //
 // The price: the pool sends one command at a time, so a node carries out one command of a Redsync in each round trip.
-// While the node is silent, a command ends with the timeouts of the client, and those behind it wait, and then fail unsent.
+// When a call of the client takes longer than 200 ms, the next begins beside it, up to four; after 5 s a command counts as
+// unanswered. Commands that wait longer than their sender fail unsent.
 // The pool does not notice a silent connection earlier, does not know which server answers (Reply.Server is nil, Reply.Conn
-// is 0), and never lets go-redis send a command again. Releases are repeated more often. On a Cluster or a Ring, one silent
-// shard delays the others. The option excludes WithRestartGuard: with both, Err and every Send return an error.
+// is 0), and never lets go-redis send a command again. Releases are repeated more often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
 func ViaClient() Option {
 	return func(c *config) { c.viaClient = true }
 }
@@ -222,7 +222,7 @@ func ViaClient() Option {
 //
 // Close a Redsync before the clients that it uses. If the user closes a client first, its streams, subscriptions and
 // their connections end within a second. Unanswered requests, and every later Send, fail with ErrClientClosed. A dial
-// that ignores its context may take longer, up to its timeout. The pool looks at the client every half second while it
+// that ignores its context may take longer, up to its timeout. The pool looks at the client ten times a second while it
 // has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
 // *redis.Ring, the pool notices only when it sends a request.
 //

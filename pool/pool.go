@@ -5,7 +5,7 @@
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
 //
 // The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding], [WithoutIdentity], [ViaClient] and
-// [WithoutHooks]. The errors
+// [WithoutHooks]. [Func] makes a Pool from a function. The errors
 // that a program may want to match are [ErrClientClosed] and [OutstandingError].
 //
 // # For those who write a Pool
