@@ -228,8 +228,8 @@ func (c *calls) execute(next waiting, prompt *bool) {
 
 var (
 	errEnded  = errors.New("pool: the function has ended its goroutine")
-	errNoEnd  = fmt.Errorf("pool: the function has not returned within %v", longestCall+slowCall)
-	errStuck  = fmt.Errorf("pool: not sent: the function has not returned from any of %d calls", maxCalls)
+	errNoEnd  = errors.New("pool: the function has not returned within 5.2s")
+	errStuck  = errors.New("pool: not sent: the function has not returned from any of 4 calls")
 	errWaited = errors.New("pool: not sent: it has waited too long behind other commands to the node")
 	errNoType = errors.New("the function has returned a value of a type that no node answers with")
 )
