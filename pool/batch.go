@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,6 +39,8 @@ type batchPool struct {
 	calls
 	client redis.UniversalClient
 	subs   subscriptions
+	share  share       // of a *redis.Client, whose node may belong to a Cluster
+	asked  atomic.Bool // that node has told that it is no part of a Cluster
 }
 
 func newBatchPool(cfg config, client redis.UniversalClient) *batchPool {
@@ -129,7 +132,14 @@ func pipelinedOf(req *Request) *pipelined {
 // process sends a single request and waits for its reply.
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	cmd := pipelinedOf(req)
-	return p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+	reply := p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+	if client, ok := p.usableClient(); ok {
+		reply.Err = p.share.heard(reply.Err)
+		if name, _ := req.Args[0].(string); name == "ping" && reply.Err == nil {
+			p.learn(ctx, client)
+		}
+	}
+	return reply
 }
 
 // sendBatch sends requests in one Pipeline, and delivers the replies.
@@ -167,6 +177,23 @@ func (p *batchPool) load(req *Request, reply Reply) {
 		}
 	}
 }
+
+// learn asks a node that has answered PING whether it serves every key, until it is known to be no part of a Cluster.
+func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
+	var err error // the next PING tries again
+	defer recovered(&err)
+	if p.asked.Load() {
+		return
+	}
+	info, _ := client.Do(ctx, "info", "server").Text()
+	mode := field(info, "redis_mode")
+	if err = p.share.learn(ctx, mode, client.Do); err == nil {
+		p.asked.Store(mode != "" && mode != clusterMode)
+	}
+}
+
+// Partial returns why the node of a *redis.Client does not serve every key, nil if that is not known.
+func (p *batchPool) Partial() error { return p.share.Partial() }
 
 // execute sends a batch and waits for the replies. It returns the error of the whole batch. Each
 // command also holds an error of its own.

@@ -45,6 +45,7 @@ type conn struct {
 	opened   time.Time     // when the attempt to open it began
 	ready    time.Time     // when it began to serve
 	cancel   func()        // ends the context that the connection was opened with
+	asks     bool          // it has asked which server is at the other end
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 	follows  *followed     // the user's client; nil if that is none of Sentinel
@@ -83,7 +84,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	var asked *questions // more scripts may become known meanwhile
 	first := !q.connected.Swap(true)
 	question := func(h heed, mayKnow bool) *questions {
-		identifies, loads := q.identified.Load(), !q.noScripts.Load()
+		identifies, loads := q.identified.Load(), q.loadsScripts()
 		var known *loading
 		address := addressKey(opt)
 		if mayKnow && identifies && loads && address != "" {
@@ -104,6 +105,9 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		}
 		if err == nil && asked.known != nil && !asked.known.isOf(c.server) {
 			c.server, err = askAgain(ctx, cn, question(c.heed, false))
+		}
+		if err == nil && q.share != nil {
+			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
 		}
 		return err
 	}
@@ -129,13 +133,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	if err != nil {
 		if isCutOffAt(err, loadsScript) {
-			q.noScripts.Store(true)
+			q.cutAtScripts.Store(new(time.Now()))
 		}
 		return nil, moved(ctx, err)
 	}
-	if q.identified.Load() && !asked.identifies() {
-		c.retired = true
-	}
+	c.asks = asked.identifies()
 	noteReached(user, c.net)
 	return c, nil
 }
@@ -252,8 +254,8 @@ func (c *conn) deliver(value any) error {
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
 	if err, refused := value.(refusal); refused {
-		r.Value, r.Err = nil, err
-		if outdated(err) && time.Since(c.opened) >= renewPause {
+		r.Value, r.Err = nil, c.explained(err)
+		if c.outdated(err) && time.Since(c.opened) >= renewPause {
 			c.retire()
 		}
 	}
@@ -263,11 +265,20 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
+// explained returns err, an answer of the node, with what it means for a client of one address.
+func (c *conn) explained(err refusal) error {
+	if c.queue.share == nil {
+		return err
+	}
+	return c.queue.share.heard(err)
+}
+
 // outdated reports whether the error answered by a node suggests that a new connection may do
 // better. It would use the current credentials, and reach the server that the address leads to
 // now.
-func outdated(err refusal) bool {
-	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
+func (c *conn) outdated(err refusal) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
+		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
 }
 
 // takeWritten makes the requests that serve has taken since the last call the next batch. It reports
