@@ -15,19 +15,23 @@ import (
 // maxBatch bounds the number of requests that a batchPool sends in one Pipeline.
 const maxBatch = 512
 
-// A pipelined is a request in the form of a command for a Pipeline.
+// A pipelined is a request in the form of a command of go-redis.
 type pipelined struct {
 	*redis.Cmd
-	req Request
+	req   Request
+	again bool // the client may send it again, as it does with the commands of its user: see ViaClient
+	asked int  // how often the client has asked whether it may: once for each error, and perhaps for one that it passes on, or a null
 }
 
-// NoRetry reports true: go-redis must never send the command again. go-redis calls it wherever it
-// would otherwise retry.
-func (*pipelined) NoRetry() bool { return true }
+// NoRetry reports whether go-redis must not send the command again. go-redis calls it wherever it would otherwise retry.
+func (p *pipelined) NoRetry() bool {
+	p.asked++
+	return !p.again
+}
 
 // Clone keeps the promise of NoRetry on the copy.
 func (p *pipelined) Clone() redis.Cmder {
-	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
+	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
 // batchPool serves a client for which the pool cannot open a stream, and any client with ViaClient. It sends through the
@@ -132,7 +136,12 @@ func pipelinedOf(req *Request) *pipelined {
 // process sends a single request and waits for its reply.
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	cmd := pipelinedOf(req)
+	cmd.again = true
 	reply := p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+	isNull := reply.Err == nil && reply.Value == nil
+	if reply.Resent = cmd.asked > 1 || cmd.asked == 1 && reply.Value != nil; reply.Resent && isNull && req.Args[0] == "set" {
+		reply.Err, reply.Fate = errResent, Unknown
+	}
 	if client, ok := p.usableClient(); ok {
 		reply.Err = p.share.heard(reply.Err)
 		if name, _ := req.Args[0].(string); name == "ping" && reply.Err == nil {
@@ -141,6 +150,9 @@ func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	}
 	return reply
 }
+
+// errResent is the error of a SET with NX that the client has sent again.
+var errResent = errors.New("pool: the client has sent SET again, and the key was there: it may be the lock's own")
 
 // sendBatch sends requests in one Pipeline, and delivers the replies.
 func (p *batchPool) sendBatch(batch []waiting) {
@@ -171,10 +183,8 @@ func (p *batchPool) load(req *Request, reply Reply) {
 	}
 	var err error // the next NOSCRIPT tries again
 	defer recovered(&err)
-	for _, s := range knownScripts() {
-		if args := req.Args; len(args) > 1 && args[1] == s.sha {
-			p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
-		}
+	if s := scriptOf(req.Args); s != nil {
+		p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
 	}
 }
 

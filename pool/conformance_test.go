@@ -30,6 +30,12 @@ type other struct{ redis.UniversalClient }
 
 func plain(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }
 
+// once returns a client that sends no command twice. Where commands go the client's own way, that is up to its user.
+func once(o *redis.Options) redis.UniversalClient {
+	o.MaxRetries = -1
+	return redis.NewClient(o)
+}
+
 // The first kinds differ most.
 var kinds = []kind{
 	{"client", plain, nil, false},
@@ -41,12 +47,9 @@ var kinds = []kind{
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
 	}, nil, false},
-	{"via client", plain, []pool.Option{pool.ViaClient()}, false},
+	{"via client", once, []pool.Option{pool.ViaClient()}, false},
 	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil, false},
-	{"function", func(o *redis.Options) redis.UniversalClient {
-		o.MaxRetries = -1 // a function must not send a command twice
-		return redis.NewClient(o)
-	}, nil, true},
+	{"function", once, nil, true},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{
 			Addrs:     map[string]string{"one": o.Addr},

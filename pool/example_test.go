@@ -2,7 +2,6 @@ package pool_test
 
 import (
 	"context"
-	"errors"
 	"log"
 	"sync/atomic"
 	"time"
@@ -85,7 +84,7 @@ type (
 	}
 )
 
-// A redis.Pool of your own for redsync v4. Its redis.Conn knows SET with NX, and scripts by their source.
+// A redis.Pool of your own for redsync v4. Its redis.Conn knows SET with NX, and scripts.
 func ExampleFunc_redsyncV4() {
 	var connections v4Pool
 
@@ -95,12 +94,9 @@ func ExampleFunc_redsyncV4() {
 			return nil, err
 		}
 		defer conn.Close()
-		switch args[0] {
-		case "set": // name value NX PX milliseconds
+		if args[0] == "set" { // name value NX PX milliseconds
 			return conn.SetNX(args[1].(string), args[2].(string), time.Duration(args[5].(int64))*time.Millisecond)
-		case "eval": // source, number of keys, keys and arguments
-			return conn.Eval(&v4Script{KeyCount: args[2].(int), Src: args[1].(string)}, args[3:]...)
 		}
-		return nil, errors.New("NOSCRIPT the connection wants the source")
+		return conn.Eval(&v4Script{KeyCount: args[2].(int), Src: args[1].(string)}, args[3:]...)
 	})
 }

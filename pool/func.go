@@ -39,9 +39,8 @@ const (
 //		return current().Do(ctx, args...).Result() // the client of the moment
 //	}, pool.WithName("redis-1"))
 //
-// args is a whole command of the node, its name in lower case first: SET key value NX PX milliseconds, EVALSHA, EVAL, GET, PTTL
-// or PUBLISH. Its elements are strings and integers; do may change args. A do that cannot run a script by its SHA1 answers
-// EVALSHA with an error that begins with NOSCRIPT; EVAL with the source then follows.
+// args is a whole command of the node, its name in lower case first: SET key value NX PX milliseconds, EVAL source, GET, PTTL
+// or PUBLISH. Its elements are strings and integers; do may change args. Scripts always come with their source.
 //
 // do returns what the node has answered:
 //
@@ -71,7 +70,11 @@ func Func(do func(ctx context.Context, args ...any) (any, error), options ...Opt
 		p.err = cmp.Or(p.err, errors.New("pool: WithRestartGuard excludes Func: a function does not tell when a connection is opened"))
 	}
 	p.each = func(ctx context.Context, req *Request) Reply {
-		return replyOfFunc(do(ctx, slices.Clone(req.Args)...)) // other nodes share the arguments
+		args := slices.Clone(req.Args) // other nodes share them
+		if s := scriptOf(args); s != nil {
+			args[0], args[1] = "eval", s.source
+		}
+		return replyOfFunc(do(ctx, args...))
 	}
 	return p
 }
@@ -101,6 +104,7 @@ type calls struct {
 	mu      sync.Mutex // guards what follows
 	queue   []waiting
 	owed    int
+	heard   time.Time // when the node has answered last
 	closed  bool
 	severed bool // the user has closed the client: no call can succeed any more
 	under   int  // how many goroutines are in run
@@ -116,6 +120,13 @@ type waiting struct {
 
 // CloseIdle has nothing to do: connections are not the pool's, and run ends by itself.
 func (c *calls) CloseIdle() {}
+
+// Link implements Linked. A connection is taken for open for a while after an answer.
+func (c *calls) Link() Link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Link{Open: !c.heard.IsZero() && time.Since(c.heard) < idleTimeout}
+}
 
 func (c *calls) close() {
 	c.mu.Lock()
@@ -227,11 +238,11 @@ func (c *calls) execute(next waiting, prompt *bool) {
 }
 
 var (
-	errEnded  = errors.New("pool: the function has ended its goroutine")
-	errNoEnd  = errors.New("pool: the function has not returned within 5.2s")
-	errStuck  = errors.New("pool: not sent: the function has not returned from any of 4 calls")
-	errWaited = errors.New("pool: not sent: it has waited too long behind other commands to the node")
-	errNoType = errors.New("the function has returned a value of a type that no node answers with")
+	errEnded  = errors.New("pool: the call has ended its goroutine")
+	errNoEnd  = errors.New("pool: the call has not returned within 5.2s")
+	errStuck  = errors.New("pool: not sent: none of 4 calls has returned")
+	errWaited = errors.New("pool: not sent: it has waited too long behind other calls")
+	errNoType = errors.New("the call has returned a value of a type that no node answers with")
 )
 
 // guarded calls each, and turns a panic into an error.
@@ -239,7 +250,7 @@ func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	var err error
 	defer func() {
 		if err != nil {
-			reply = Reply{Err: noAnswer("", err), Fate: Unknown}
+			reply = Reply{Err: noAnswer("pool: the call has panicked: ", err), Fate: Unknown}
 		}
 	}()
 	defer recovered(&err)
@@ -296,6 +307,9 @@ func (c *calls) deliver(req *Request, reply Reply) {
 	c.mu.Lock()
 	c.owed--
 	c.severed = c.severed || closed
+	if reply.Fate == Answered {
+		c.heard = time.Now()
+	}
 	c.mu.Unlock()
 	c.delivering.Lock()
 	req.To.Receive(req.Tag, reply)

@@ -34,8 +34,8 @@ func TestReplyOfAFunction(t *testing.T) {
 		"answer as a value":       {errors.New("WRONGTYPE no"), nil, Reply{Err: errors.New("WRONGTYPE no"), Fate: Answered}},
 		"end of the connection":   {"OK", io.EOF, Reply{Err: io.EOF}},
 		"words like an answer's":  {nil, errors.New("ERRATIC network"), Reply{Err: errors.New("ERRATIC network")}},
-		"type of no answer":       {1.5, nil, Reply{Err: errors.New("pool: the function has returned a value of a type that no node answers with: float64")}},
-		"type of no answer, deep": {[]any{struct{}{}}, nil, Reply{Err: errors.New("pool: the function has returned a value of a type that no node answers with: []interface {}")}},
+		"type of no answer":       {1.5, nil, Reply{Err: errors.New("pool: the call has returned a value of a type that no node answers with: float64")}},
+		"type of no answer, deep": {[]any{struct{}{}}, nil, Reply{Err: errors.New("pool: the call has returned a value of a type that no node answers with: []interface {}")}},
 		"closed client":           {nil, redis.ErrClosed, Reply{Err: redis.ErrClosed}},
 	} {
 		got := replyOfFunc(c.value, c.err)

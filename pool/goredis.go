@@ -145,9 +145,9 @@ func WithoutHooks() Option {
 }
 
 // ViaClient makes the pool send each command through the client, by its method Process, and not through a connection of
-// the pool's own. So hooks, limiters and connections of the client are used as for the program's own commands. It is for a
-// client whose hooks must see locks, such as one that puts a prefix before keys, while other programs rely on that. Without
-// such a need, redsync.WithPrefix is the better way.
+// the pool's own. So hooks, limiters, retries (MaxRetries) and connections of the client are used as for the program's own
+// commands. It is for a client whose hooks must see locks, such as one that puts a prefix before keys, while other programs
+// rely on that. Without such a need, redsync.WithPrefix is the better way.
 //
 // A hook must rewrite the keys of SET, GET, PTTL and PUBLISH alike, and those of EVALSHA and EVAL (KEYS, after the number of
 // keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by their timers.
@@ -155,8 +155,10 @@ func WithoutHooks() Option {
 // The price: the pool sends one command at a time, so a node carries out one command of a Redsync in each round trip.
 // When a call of the client takes longer than 200 ms, the next begins beside it, up to four; after 5 s a command counts as
 // unanswered. Commands that wait longer than their sender fail unsent.
-// The pool does not notice a silent connection earlier, does not know which server answers (Reply.Server is nil, Reply.Conn
-// is 0), and never lets go-redis send a command again. Releases are repeated more often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
+// The pool does not notice a silent connection earlier, and does not know which server answers (Reply.Server is nil,
+// Reply.Conn is 0). When the client sends a SET with NX again and finds the key, nobody knows whose key that is: the node's
+// vote is lost, and its key is deleted if it is the lock's own. With MaxRetries -1 nothing is sent again. Releases are
+// repeated more often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
 func ViaClient() Option {
 	return func(c *config) { c.viaClient = true }
 }
@@ -226,8 +228,8 @@ func ViaClient() Option {
 // has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
 // *redis.Ring, the pool notices only when it sends a request.
 //
-// New starts nothing and never fails. If the client is nil, or a mock of redismock and ViaClient is not set, an option is out of range or does not
-// suit the client, or the address cannot be dialed, every Send returns an error.
+// New starts nothing and never fails. If the client is nil, or a mock of redismock and ViaClient is not set, an option is
+// out of range or does not suit the client, or the address cannot be dialed, every Send returns an error.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	cfg := configOf(options)
 	if isNil(client) {

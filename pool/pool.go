@@ -107,6 +107,10 @@ type Reply struct {
 
 	Fate Fate
 
+	// Resent says that the client has sent the request more than once. So the node may execute an earlier sending after
+	// this answer.
+	Resent bool
+
 	// Conn is the number of the connection that the reply came on. Each new connection has a higher
 	// number, also across the Pools of one client. Conn is never lower than in an earlier reply. A
 	// restarted node answers on a connection opened after the restart. So its Conn is higher than

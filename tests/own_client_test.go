@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -93,6 +97,46 @@ func TestReplacedClients(t *testing.T) {
 	require.False(t, servers[0].Exists("new"))
 }
 
+// ViaClient sends a command again where the client does that for its user. No key is left, however late an earlier sending
+// is executed.
+func TestViaClientRetriesAsTheClientDoes(t *testing.T) {
+	const always, never = 3, -1 // as MaxRetries
+	loading, lost, late := embedded.Fault{Err: "LOADING"}, embedded.Fault{LoseCommand: true}, embedded.Fault{Delay: 4 * sec}
+	for name, c := range map[string]struct {
+		fault   embedded.Fault
+		retries int
+		text    string // of the error
+	}{
+		"loading":                    {loading, always, ""},
+		"loading, no retries":        {loading, never, "LOADING"},
+		"a lost command":             {lost, always, ""},
+		"a lost command, no retries": {lost, never, "EOF"},
+		"a lost reply":               {embedded.Fault{LoseReply: true}, always, "it may be the lock's own"},
+		"a late command":             {late, always, ""}, // later than ReadTimeout
+		"a late command, no retries": {late, never, "timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				node := f.nodes[0]
+				client := node.Client(func(o *redis.Options) { o.MaxRetries = c.retries })
+				rs := redsync.New(pool.New(client, pool.ViaClient()))
+				f.Cleanup(func() { _ = errors.Join(rs.Close(f.Context()), client.Close()) })
+				noError(f, rs.Ping(f.Context()))
+				node.On("set", 1, c.fault)
+				m := rs.NewMutex("lock", withExpiry(time.Hour), withNodeTimeout(10*sec))
+				if err := m.TryLock(); c.text != "" {
+					require.ErrorContains(f, err, c.text)
+				} else {
+					noError(f, err)
+					f.unlock(m)
+				}
+				time.Sleep(minute)
+				require.False(f, node.Exists("lock"))
+			})
+		})
+	}
+}
+
 // A mock answers the commands of a lock.
 func TestAMockIsAFunction(t *testing.T) {
 	var names []any
@@ -102,7 +146,7 @@ func TestAMockIsAFunction(t *testing.T) {
 		case "set":
 			require.IsType(t, int64(0), args[5])
 			return true, nil
-		case "evalsha":
+		case "eval":
 			require.IsType(t, 0, args[2])
 			return 1, nil
 		}
@@ -113,5 +157,48 @@ func TestAMockIsAFunction(t *testing.T) {
 	ok, err := m.Unlock()
 	require.True(t, ok && err == nil, err)
 	require.NoError(t, rs.Close(context.Background()))
-	require.Equal(t, []any{"set", "evalsha"}, names)
+	require.Equal(t, []any{"set", "eval"}, names)
+}
+
+// BenchmarkWays measures the ways to a node: Lock and Unlock of one caller and of 64, and how long a lock takes to go from one
+// process to another that waits for it.
+func BenchmarkWays(b *testing.B) {
+	server := realredis.Start(b, 1)[0]
+	process := map[string]func() *redsync.Redsync{
+		"New":       func() *redsync.Redsync { return redsync.New(pool.New(server.Client())) },
+		"ViaClient": func() *redsync.Redsync { return redsync.New(pool.New(server.Client(), pool.ViaClient())) },
+		"Func": func() *redsync.Redsync {
+			client := server.Client()
+			return redsync.New(pool.Func(func(ctx context.Context, args ...any) (any, error) { return client.Do(ctx, args...).Result() }))
+		},
+	}
+	for name, start := range process {
+		// each of the callers has a lock as often as the others, for that long
+		each := func(b *testing.B, hold time.Duration, callers ...*redsync.Mutex) {
+			var wg sync.WaitGroup
+			for _, m := range callers {
+				wg.Go(func() {
+					for range (b.N + len(callers) - 1) / len(callers) {
+						assert.NoError(b, m.Lock())
+						time.Sleep(hold) //nolint:forbidigo // the work
+						_, err := m.Unlock()
+						assert.NoError(b, err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		for _, n := range []int{1, 64} {
+			b.Run(fmt.Sprint(name, "/callers=", n), func(b *testing.B) {
+				rs, callers := start(), make([]*redsync.Mutex, n)
+				for i := range callers {
+					callers[i] = rs.NewMutex(fmt.Sprint("lock ", i))
+				}
+				each(b, 0, callers...)
+			})
+		}
+		b.Run(name+"/handover", func(b *testing.B) {
+			each(b, time.Millisecond, start().NewMutex("lock", forever), start().NewMutex("lock", forever))
+		})
+	}
 }

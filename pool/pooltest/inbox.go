@@ -81,15 +81,20 @@ func (b *inbox) wait(t *testing.T, n int) []arrival {
 	}
 }
 
-// exactly waits for n replies, then a moment longer, and fails if more arrive. Replies without a Conn may arrive in any order,
-// so it returns them by tag.
+// exactly waits for n replies, then a moment longer, and fails if more arrive.
 func (b *inbox) exactly(t *testing.T, n int) []arrival {
 	t.Helper()
 	b.wait(t, n)
 	pause()
 	got := b.all()
 	require.Len(t, got, n, "replies")
-	if !slices.ContainsFunc(got, func(a arrival) bool { return a.Conn != 0 }) {
+	return got
+}
+
+// inOrder returns replies in the order of arrival. Replies without a Conn may overtake one that takes long: unless answers are
+// prompt, inOrder returns these by tag.
+func inOrder(prompt bool, got []arrival) []arrival {
+	if !prompt && !slices.ContainsFunc(got, func(a arrival) bool { return a.Conn != 0 }) {
 		slices.SortStableFunc(got, func(a, b arrival) int { return cmp.Compare(a.tag, b.tag) })
 	}
 	return got
