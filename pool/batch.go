@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,39 +15,45 @@ import (
 // maxBatch bounds the number of requests that a batchPool sends in one Pipeline.
 const maxBatch = 512
 
-// A pipelined is a request in the form of a command for a Pipeline.
+// A pipelined is a request in the form of a command of go-redis.
 type pipelined struct {
 	*redis.Cmd
-	req Request
+	req   Request
+	again bool // the client may send it again, as it does with the commands of its user: see ViaClient
+	asked int  // how often the client has asked whether it may: once for each error, and perhaps for one that it passes on, or a null
 }
 
-// NoRetry reports true: go-redis must never send the command again. go-redis calls it wherever it
-// would otherwise retry.
-func (*pipelined) NoRetry() bool { return true }
+// NoRetry reports whether go-redis must not send the command again. go-redis calls it wherever it would otherwise retry.
+func (p *pipelined) NoRetry() bool {
+	p.asked++
+	return !p.again
+}
 
 // Clone keeps the promise of NoRetry on the copy.
 func (p *pipelined) Clone() redis.Cmder {
-	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
+	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
 // batchPool serves a client for which the pool cannot open a stream, and any client with ViaClient. It sends through the
-// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends the
-// commands of a batch one after the other. A hook may know single commands alone: redsync v4 sends no others. No goroutine
+// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends single
+// commands, by calls: a hook may know single commands alone, because redsync v4 sends no others. No goroutine
 // runs while nothing is outstanding. The pool promises no order of execution, because the client may
 // spread a pipeline over several connections and follow redirects.
 type batchPool struct {
-	config
+	calls
 	client redis.UniversalClient
 	subs   subscriptions
-	share  share // of a *redis.Client, whose node may belong to a Cluster
-	asked  bool  // that node has told that it is no part of a Cluster; only run uses it
+	share  share       // of a *redis.Client, whose node may belong to a Cluster
+	asked  atomic.Bool // that node has told that it is no part of a Cluster
+}
 
-	mu      sync.Mutex // guards what follows
-	queue   []*pipelined
-	owed    int
-	closed  bool
-	severed bool // the client has said that its user has closed it
-	running bool // a goroutine is in run
+func newBatchPool(cfg config, client redis.UniversalClient) *batchPool {
+	p := &batchPool{calls: calls{config: cfg}, client: client}
+	p.then = p.load
+	if p.batch = p.sendBatch; cfg.viaClient {
+		p.each = p.process
+	}
+	return p
 }
 
 var _ Subscriber = (*batchPool)(nil)
@@ -83,14 +89,9 @@ func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
 	return client, client != nil
 }
 
-// CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
-func (p *batchPool) CloseIdle() {}
-
 func (p *batchPool) Close() error {
 	p.subs.close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
+	p.close()
 	return nil
 }
 
@@ -127,119 +128,77 @@ func (p *batchPool) ClientClosed() bool {
 // useless.
 func (p *batchPool) MetBefore() bool { return true }
 
-func (p *batchPool) Send(req Request) error {
-	if err := p.usable(&req); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return ErrClosed
-	case p.severed:
-		return ErrClientClosed
-	}
-	if err := admit(p.owed, p.outstanding, req.Reserved); err != nil {
-		return err
-	}
-	p.owed++
-	// A hook may change the arguments, which other nodes share.
-	p.queue = append(p.queue, &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: req})
-	if !p.running {
-		p.running = true
-		go p.run()
-	}
-	return nil
+// pipelinedOf returns a request in the form of a command. A hook may change the arguments, which other nodes share.
+func pipelinedOf(req *Request) *pipelined {
+	return &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: *req}
 }
 
-// run executes batches until none is left.
-func (p *batchPool) run() {
-	for {
-		batch := p.take()
-		if batch == nil {
-			return
+// process sends a single request and waits for its reply.
+func (p *batchPool) process(ctx context.Context, req *Request) Reply {
+	cmd := pipelinedOf(req)
+	cmd.again = true
+	reply := p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+	isNull := reply.Err == nil && reply.Value == nil
+	if reply.Resent = cmd.asked > 1 || cmd.asked == 1 && reply.Value != nil; reply.Resent && isNull && req.Args[0] == "set" {
+		reply.Err, reply.Fate = errResent, Unknown
+	}
+	if client, ok := p.usableClient(); ok {
+		reply.Err = p.share.heard(reply.Err)
+		if name, _ := req.Args[0].(string); name == "ping" && reply.Err == nil {
+			p.learn(ctx, client)
 		}
-		if p.viaClient {
-			p.runEach(batch)
-			continue
-		}
-		err := p.execute(batch)
-		for _, cmd := range batch {
-			p.deliver(cmd, replyOf(cmd.Cmd, err))
-		}
+	}
+	return reply
+}
+
+// errResent is the error of a SET with NX that the client has sent again.
+var errResent = errors.New("pool: the client has sent SET again, and the key was there: it may be the lock's own")
+
+// sendBatch sends requests in one Pipeline, and delivers the replies.
+func (p *batchPool) sendBatch(batch []waiting) {
+	cmds := make([]*pipelined, len(batch))
+	for i := range batch {
+		cmds[i] = pipelinedOf(&batch[i].Request)
+	}
+	err := p.execute(cmds)
+	for _, cmd := range cmds {
+		p.deliver(&cmd.req, p.seen(replyOf(cmd.Cmd, err)))
 	}
 }
 
-// runEach executes the commands of a batch one after the other. Once one has got no answer, it sends no further one: each
-// would wait as long, and its sender has given up by then.
-func (p *batchPool) runEach(batch []*pipelined) {
-	var silent error
-	for _, cmd := range batch {
-		if silent != nil {
-			p.deliver(cmd, Reply{Err: silent, Fate: NotSent})
-			continue
-		}
-		reply := replyOf(cmd.Cmd, p.process(cmd))
-		if reply.Fate != Answered {
-			silent = reply.Err
-		}
-		p.deliver(cmd, reply)
+// seen returns a reply in which the end of the client is ErrClientClosed.
+func (p *batchPool) seen(reply Reply) Reply {
+	if errors.Is(reply.Err, redis.ErrClosed) {
+		reply.Err = ErrClientClosed
 	}
-}
-
-// process sends a command and waits for its reply.
-func (p *batchPool) process(cmd *pipelined) (err error) {
-	defer recovered(&err)
-	return p.client.Process(context.Background(), cmd)
+	return reply
 }
 
 // load makes the node know the script of a command that it has answered with NOSCRIPT, if streams load that script, too.
 // The sender may not send the source: it does not when other nodes have decided. Without the script, a node that always
 // answers last would run no extension.
-func (p *batchPool) load(cmd *pipelined) {
+func (p *batchPool) load(req *Request, reply Reply) {
+	if !IsNoScript(reply.Err) {
+		return
+	}
 	var err error // the next NOSCRIPT tries again
 	defer recovered(&err)
-	for _, s := range knownScripts() {
-		if args := cmd.req.Args; len(args) > 1 && args[1] == s.sha {
-			p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
-		}
-	}
-}
-
-// deliver gives the sender of a command its reply.
-func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
-	closed := errors.Is(reply.Err, redis.ErrClosed)
-	if closed {
-		reply.Err = ErrClientClosed
-	}
-	if client, ok := p.usableClient(); ok {
-		reply.Err = p.share.heard(reply.Err)
-		if name, _ := cmd.req.Args[0].(string); name == "ping" && reply.Err == nil {
-			p.learn(client)
-		}
-	}
-	p.mu.Lock()
-	p.owed--
-	p.severed = p.severed || closed
-	p.mu.Unlock()
-	cmd.req.To.Receive(cmd.req.Tag, reply)
-	if IsNoScript(reply.Err) {
-		p.load(cmd)
+	if s := scriptOf(req.Args); s != nil {
+		p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
 	}
 }
 
 // learn asks a node that has answered PING whether it serves every key, until it is known to be no part of a Cluster.
-func (p *batchPool) learn(client *redis.Client) {
+func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 	var err error // the next PING tries again
 	defer recovered(&err)
-	if p.asked {
+	if p.asked.Load() {
 		return
 	}
-	ctx := context.Background()
 	info, _ := client.Do(ctx, "info", "server").Text()
 	mode := field(info, "redis_mode")
 	if err = p.share.learn(ctx, mode, client.Do); err == nil {
-		p.asked = mode != "" && mode != clusterMode
+		p.asked.Store(mode != "" && mode != clusterMode)
 	}
 }
 
@@ -256,20 +215,6 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 	}
 	_, err = pipe.Exec(context.Background())
 	return err
-}
-
-// take returns the next batch. If nothing is queued, it notes that run ends and returns nil.
-func (p *batchPool) take() []*pipelined {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := min(len(p.queue), maxBatch)
-	if n == 0 {
-		p.running, p.queue = false, nil
-		return nil
-	}
-	batch := p.queue[:n:n]
-	p.queue = p.queue[n:]
-	return batch
 }
 
 // replyOf returns the reply of an executed command; failed is the error of its batch, if any.

@@ -11,7 +11,7 @@ import (
 // their own, which go-redis does not close, so they look at the client from time to time. That sends nothing.
 
 // lookPause is how often streams and subscriptions look whether their client has been closed.
-const lookPause = 500 * time.Millisecond
+const lookPause = 100 * time.Millisecond
 
 // ErrClientClosed is the error of everything on a client that its user has closed. It matches redis.ErrClosed, which
 // go-redis itself returns then, and ErrClosed, because such a Pool never sends again.

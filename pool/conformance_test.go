@@ -22,6 +22,7 @@ type kind struct {
 	name   string
 	client func(*redis.Options) redis.UniversalClient
 	with   []pool.Option
+	calls  bool // the pool is one of Func
 }
 
 // other is not a *redis.Client, although it behaves like one.
@@ -29,9 +30,15 @@ type other struct{ redis.UniversalClient }
 
 func plain(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }
 
+// once returns a client that sends no command twice. Where commands go the client's own way, that is up to its user.
+func once(o *redis.Options) redis.UniversalClient {
+	o.MaxRetries = -1
+	return redis.NewClient(o)
+}
+
 // The first kinds differ most.
 var kinds = []kind{
-	{"client", plain, nil},
+	{"client", plain, nil, false},
 	{"cluster", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -39,9 +46,10 @@ var kinds = []kind{
 			},
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
-	}, nil},
-	{"via client", plain, []pool.Option{pool.ViaClient()}},
-	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil},
+	}, nil, false},
+	{"via client", once, []pool.Option{pool.ViaClient()}, false},
+	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil, false},
+	{"function", once, nil, true},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{
 			Addrs:     map[string]string{"one": o.Addr},
@@ -49,7 +57,7 @@ var kinds = []kind{
 			// No heartbeat during a test: it would notice seconds late that a shard is down, or up again.
 			HeartbeatFrequency: time.Hour,
 		})
-	}, nil},
+	}, nil, false},
 }
 
 func TestPoolConformsEmbedded(t *testing.T) {
@@ -90,7 +98,13 @@ func envOf(of *redis.Options, dial func(context.Context, string, string) (net.Co
 	options.Dialer, options.MaxRetries = link.Dial, 10
 	client := k.client(&options)
 	return client, pooltest.Env{
-		Pool:      func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
+		Pool: func(limit int) pool.Pool {
+			if k.calls {
+				return pool.Func(func(ctx context.Context, args ...any) (any, error) { return client.Do(ctx, args...).Result() },
+					pool.WithOutstanding(limit))
+			}
+			return pool.New(client, append(k.with, pool.WithOutstanding(limit))...)
+		},
 		LoseReply: link.LoseReply,
 	}
 }

@@ -82,12 +82,29 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
 	dial := dialTimeout(opt)
 	var asked *questions // more scripts may become known meanwhile
+	first := !q.connected.Swap(true)
+	question := func(h heed, mayKnow bool) *questions {
+		identifies, loads := q.identified.Load(), q.loadsScripts()
+		var known *loading
+		address := addressKey(opt)
+		if mayKnow && identifies && loads && address != "" {
+			if l, is := loadedAt(address); is {
+				known, loads = &l, false
+			}
+		}
+		asks := newQuestions(h, identifies, loads)
+		asks.address, asks.known = address, known
+		return asks
+	}
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			if asked == nil {
-				asked = newQuestions(c.heed, q.identified.Load(), q.loadsScripts())
+				asked = question(c.heed, first)
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
+		}
+		if err == nil && asked.known != nil && !asked.known.isOf(c.server) {
+			c.server, err = askAgain(ctx, cn, question(c.heed, false))
 		}
 		if err == nil && q.share != nil {
 			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
@@ -103,7 +120,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		asked = newQuestions(heeded, q.identified.Load(), q.loadsScripts())
+		asked = question(heeded, first)
 		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }

@@ -145,18 +145,20 @@ func WithoutHooks() Option {
 }
 
 // ViaClient makes the pool send each command through the client, by its method Process, and not through a connection of
-// the pool's own. So hooks, limiters and connections of the client are used as for the program's own commands. It is for a
-// client whose hooks must see locks, such as one that puts a prefix before keys, while other programs rely on that. Without
-// such a need, redsync.WithPrefix is the better way.
+// the pool's own. So hooks, limiters, retries (MaxRetries) and connections of the client are used as for the program's own
+// commands. It is for a client whose hooks must see locks, such as one that puts a prefix before keys, while other programs
+// rely on that. Without such a need, redsync.WithPrefix is the better way.
 //
 // A hook must rewrite the keys of SET, GET, PTTL and PUBLISH alike, and those of EVALSHA and EVAL (KEYS, after the number of
 // keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by their timers.
 //
 // The price: the pool sends one command at a time, so a node carries out one command of a Redsync in each round trip.
-// While the node is silent, a command ends with the timeouts of the client, and those behind it wait, and then fail unsent.
-// The pool does not notice a silent connection earlier, does not know which server answers (Reply.Server is nil, Reply.Conn
-// is 0), and never lets go-redis send a command again. Releases are repeated more often. On a Cluster or a Ring, one silent
-// shard delays the others. The option excludes WithRestartGuard: with both, Err and every Send return an error.
+// When a call of the client takes longer than 200 ms, the next begins beside it, up to four; after 5 s a command counts as
+// unanswered. Commands that wait longer than their sender fail unsent.
+// The pool does not notice a silent connection earlier, and does not know which server answers (Reply.Server is nil,
+// Reply.Conn is 0). When the client sends a SET with NX again and finds the key, nobody knows whose key that is: the node's
+// vote is lost, and its key is deleted if it is the lock's own. With MaxRetries -1 nothing is sent again. Releases are
+// repeated more often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
 func ViaClient() Option {
 	return func(c *config) { c.viaClient = true }
 }
@@ -222,24 +224,20 @@ func ViaClient() Option {
 //
 // Close a Redsync before the clients that it uses. If the user closes a client first, its streams, subscriptions and
 // their connections end within a second. Unanswered requests, and every later Send, fail with ErrClientClosed. A dial
-// that ignores its context may take longer, up to its timeout. The pool looks at the client every half second while it
+// that ignores its context may take longer, up to its timeout. The pool looks at the client ten times a second while it
 // has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
 // *redis.Ring, the pool notices only when it sends a request.
 //
-// New starts nothing and never fails. If the client is nil, an option is out of range or does not
-// suit the client, or the address cannot be dialed, every Send returns an error.
+// New starts nothing and never fails. If the client is nil, or a mock of redismock and ViaClient is not set, an option is
+// out of range or does not suit the client, or the address cannot be dialed, every Send returns an error.
 func New(client redis.UniversalClient, options ...Option) Pool {
-	cfg := config{outstanding: defaultOutstanding}
-	for _, option := range options {
-		if option == nil {
-			cfg.err = errors.New("pool: nil Option")
-			continue
-		}
-		option(&cfg)
-	}
+	cfg := configOf(options)
 	if isNil(client) {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
-	} else if c, ok := client.(*redis.Client); ok {
+	} else if isMock(client) && !cfg.viaClient {
+		cfg.err = cmp.Or(cfg.err, errMock)
+	}
+	if c, ok := client.(*redis.Client); ok && c != nil {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
 		if !cfg.viaClient {
 			p := newStreamPool(cfg, c, c)
@@ -262,7 +260,20 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 			return p
 		}
 	}
-	return &batchPool{config: cfg, client: client}
+	return newBatchPool(cfg, client)
+}
+
+// configOf returns what options set.
+func configOf(options []Option) config {
+	cfg := config{outstanding: defaultOutstanding}
+	for _, option := range options {
+		if option == nil {
+			cfg.err = errors.New("pool: nil Option")
+			continue
+		}
+		option(&cfg)
+	}
+	return cfg
 }
 
 func atOnce(line func()) { line() }

@@ -1,10 +1,13 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"weak"
 
@@ -51,6 +54,16 @@ func hooksOf(client redis.UniversalClient) (types []string) {
 		types = append(types, hooks.Index(i).Elem().Type().String())
 	}
 	return types
+}
+
+// errMock is the error of a client whose hooks answer in place of a server. The address that it has leads elsewhere: that of
+// redismock is the one of a Redis on the same machine.
+var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
+	"expect the commands of locks")
+
+// isMock reports whether redismock has made the client.
+func isMock(client redis.UniversalClient) bool {
+	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
 }
 
 // warned holds the clients of which a line has told that they have hooks.

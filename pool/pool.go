@@ -5,8 +5,8 @@
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
 //
 // The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding], [WithoutIdentity], [ViaClient] and
-// [WithoutHooks]. The errors that a program may want to match are [ErrClientClosed] and [OutstandingError]. All these are
-// stable (docs/versions.md).
+// [WithoutHooks]. [Func] makes a Pool from a function. The errors that a program may want to match are [ErrClientClosed] and
+// [OutstandingError]. All these are stable (docs/versions.md).
 //
 // # For those who write a Pool
 //
@@ -106,6 +106,10 @@ type Reply struct {
 	Err error
 
 	Fate Fate
+
+	// Resent says that the client has sent the request more than once. So the node may execute an earlier sending after
+	// this answer.
+	Resent bool
 
 	// Conn is the number of the connection that the reply came on. Each new connection has a higher
 	// number, also across the Pools of one client. Conn is never lower than in an earlier reply. A

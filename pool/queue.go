@@ -34,6 +34,7 @@ type queue struct {
 	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
 
 	identified atomic.Bool // a pool wants to know which server answers
+	connected  atomic.Bool // a connection has been opened, or tried
 
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]

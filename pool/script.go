@@ -75,6 +75,18 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
+// scriptOf returns the script that a command runs by its SHA1, nil if it runs none that this program knows.
+func scriptOf(args []any) *Script {
+	if len(args) > 1 && args[0] == "evalsha" {
+		for _, s := range knownScripts() {
+			if args[1] == s.sha {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
 // Args returns the command that runs the script by its SHA1. keys says how many of args, from the
 // first on, are keys. The script must access no other keys.
 func (s *Script) Args(keys int, args ...any) []any {

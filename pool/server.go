@@ -56,8 +56,10 @@ func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime)
 type questions struct {
 	heed     heed
 	commands [][]any
-	scripts  int    // the last of the commands load scripts
-	mode     string // of the node, as its answer to INFO tells it
+	scripts  int      // the last of the commands load scripts
+	address  string   // of the node
+	known    *loading // the scripts need not be loaded if the server is the one of this; may be nil
+	mode     string   // of the node, as its answer to INFO tells it
 }
 
 // newQuestions returns what a connection asks that heeds h: INFO if it identifies the server, otherwise a PING, which is
@@ -162,14 +164,22 @@ func askServer(ctx context.Context, cn *redis.Conn, q *questions, opened *ownCon
 			return nil, err
 		}
 		if answers != nil {
-			return q.read(answers, at)
+			return q.readAndNote(answers, at)
 		}
 	}
 	answers, at, err := q.ask(ctx, cn)
 	if err != nil {
 		return nil, err
 	}
-	return q.read(answers, at)
+	return q.readAndNote(answers, at)
+}
+
+func (q *questions) readAndNote(answers []any, at time.Time) (*Server, error) {
+	server, err := q.read(answers, at)
+	if err == nil {
+		q.note(q.address, server, answers)
+	}
+	return server, err
 }
 
 // maxUptime bounds a plausible uptime, and keeps sums of times from overflowing.

@@ -300,3 +300,42 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 		took(k, start, 30*ms)
 	})
 }
+
+// A lock whose expiry is shorter than the opening of a connection waits for the connection, within its context. The validity
+// counts from then.
+func TestShortExpiriesWaitForConnections(t *testing.T) {
+	for name, options := range map[string][]pool.Option{"stream": nil, "via client": {pool.ViaClient()}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				var pools []pool.Pool
+				for _, n := range f.nodes[:3] {
+					pools = append(pools, pool.New(place{dial: 300 * ms}.client(n), options...))
+				}
+				rs := redsync.New(pools...)
+				f.closes(rs)
+				m := rs.NewMutex("lock", withExpiry(5*ms))
+				for range 2 { // after a rest, too
+					ctx, cancel := context.WithTimeout(f.Context(), 100*ms)
+					start := time.Now()
+					errorIs(f, m.TryLockContext(ctx), context.DeadlineExceeded)
+					cancel()
+					took(f, start, 100*ms)
+					noError(f, m.TryLock())
+					assert.LessOrEqual(f, time.Since(start), sec)
+					assert.Greater(f, time.Until(m.Until()), ms)
+					f.unlock(m)
+					if options != nil {
+						return // a client keeps its connections
+					}
+					time.Sleep(rested)
+				}
+				for _, n := range f.nodes[:3] {
+					n.TurnOff()
+				}
+				err := m.TryLock()
+				errorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, "no answer to the dial within")
+			})
+		})
+	}
+}

@@ -49,7 +49,7 @@ const forTests = "testing testing/ ./redsynctest ./internal/embedded ./internal/
 	"github.com/alicebob/miniredis/ github.com/yuin/gopher-lua/ github.com/stretchr/testify/"
 
 // nobodyImports are programs and test suites with modules of their own. No package may import them.
-const nobodyImports = "./chaos/ ./bench/ ./examples/fencing/ ./examples/paused/"
+const nobodyImports = "./chaos/ ./bench/ ./examples/fencing/ ./examples/paused/ ./examples/yourtests/"
 
 type listedPackage struct {
 	ImportPath                         string

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -209,6 +210,29 @@ var provocations = map[string]func(f speech) error{
 		f.meet()
 		f.freeze(majority...)
 		f.begins(f.NewMutex("another"))
+		return f.tries()
+	},
+	"calls that misbehave": func(f speech) error {
+		calls := func(name string, does func()) pool.Pool {
+			return pool.Func(func(context.Context, ...any) (any, error) {
+				does()
+				return 1.5, nil
+			}, pool.WithName(name))
+		}
+		f.uses(redsync.New(
+			calls("panics", func() { panic("oops") }), calls("ends", runtime.Goexit), calls("lies", func() {}),
+			calls("hangs", func() { time.Sleep(hour) }),
+		))
+		slowly := []redsync.Option{withNodeTimeout(6 * sec), withExpiry(minute), hearsAll}
+		first := f.tries(slowly...)
+		for range 3 {
+			_ = f.tries(slowly...)
+		}
+		return errors.Join(first, f.tries(slowly...))
+	},
+	"a retried SET": func(f speech) error {
+		f.uses(f.process(pool.ViaClient()))
+		f.three("set", 1, embedded.Fault{LoseReply: true})
 		return f.tries()
 	},
 	"nodes have restarted": func(f speech) error {

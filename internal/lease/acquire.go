@@ -9,7 +9,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
+
+// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the attempt
+// begins once the nodes have answered a PING.
+const shortExpiry = 100 * time.Millisecond
+
+// connecting is how long an attempt with a short expiry waits for connections: as long as one with an expiry of 8 s.
+var connecting = quorum.Limits{
+	Decide: 400 * time.Millisecond, Node: 400 * time.Millisecond, Open: 4 * time.Second, Reach: time.Second, Far: 750 * time.Millisecond,
+}
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
 // turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
@@ -24,6 +34,13 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now() // nothing has been sent for the lock yet
 	}
 	limits := t.Timing.limits()
+	if t.Timing.Expiry < shortExpiry && !set.HasOpenQuorum() {
+		res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, connecting)
+		if !res.Won && !slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return pool.IsRefusal(v.Err) }) {
+			return nil, Outcome{Kind: NotWon, Result: res, Lines: t.Claim.Lines()}
+		}
+		start = clock.Now()
+	}
 	if _, guard := set.Guard(); guard != 0 && t.Fencing {
 		// The restart guard keeps tokens in order only if a proposal is no older than margin says. So the connections
 		// are opened before the proposal is made.

@@ -141,7 +141,7 @@ func (f filling) Receive(i int, reply pool.Reply) {
 			f.lease.extendSoon(set.Nodes[i])
 		}
 	}
-	w.answered(i, reply.Fate)
+	w.answered(i, reply)
 }
 
 // extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without

@@ -53,7 +53,7 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 	if reply.Err != nil && (pool.WasNotRun(reply.Err) || pool.IsWrongType(reply.Err)) { // which its script finds before it sets a key
 		a.writes.unsent(i)
 	} else {
-		a.writes.answered(i, reply.Fate)
+		a.writes.answered(i, reply)
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
@@ -156,7 +156,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
-		e.lease.writes.answered(i, reply.Fate)
+		e.lease.writes.answered(i, reply)
 	} else {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()

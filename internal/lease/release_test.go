@@ -22,7 +22,7 @@ import (
 func acquiredOn(terms *Terms) *Lease {
 	l := New(terms, "v", clock.Now())
 	l.writes.sending(0)
-	l.writes.answered(0, pool.Answered)
+	l.writes.answered(0, pool.Reply{Fate: pool.Answered})
 	return l
 }
 

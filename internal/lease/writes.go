@@ -105,12 +105,15 @@ func (w *writes) unsent(i int) {
 	w.checkQuiet()
 }
 
-func (w *writes) answered(i int, fate pool.Fate) {
-	if fate == pool.NotSent {
+func (w *writes) answered(i int, reply pool.Reply) {
+	if reply.Fate == pool.NotSent {
 		w.unsent(i)
 		return
 	}
-	if fate == pool.Unknown {
+	if reply.Resent && w.onNode(i).sent() < maxSent {
+		w.nodes[i].Add(oneSent) // the earlier sending
+	}
+	if reply.Resent || reply.Fate == pool.Unknown {
 		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	w.nodes[i].Add(-oneUnanswered)

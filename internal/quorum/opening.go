@@ -195,13 +195,21 @@ func inWords(d time.Duration) time.Duration {
 
 // IsOpen reports whether no connection to a node has to be opened first.
 func (s *Set) IsOpen() bool {
-	var open claim.Nodes
+	open := s.open()
+	return claim.FirstNodes(len(s.Nodes))&^open&^s.known.late.load() == 0 && s.rule.Quorum(open)
+}
+
+// HasOpenQuorum reports whether connections to a quorum are open.
+func (s *Set) HasOpenQuorum() bool { return s.rule.Quorum(s.open()) }
+
+// open returns the nodes whose pools do not say that a connection has to be opened first.
+func (s *Set) open() (open claim.Nodes) {
 	for i, n := range s.Nodes {
 		if n.linked == nil || n.linked.Link().Open {
 			open = open.With(i)
 		}
 	}
-	return claim.FirstNodes(len(s.Nodes))&^open&^s.known.late.load() == 0 && s.rule.Quorum(open)
+	return open
 }
 
 // IsNear reports whether requests can be written to all nodes at once, and no node has a longer node deadline than within

@@ -27,7 +27,7 @@ func everyRequestHasOneReply(t *testing.T, env Env) {
 	for i := range n {
 		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", strconv.Itoa(i)}, To: in, Tag: i}))
 	}
-	for i, got := range in.exactly(t, n) {
+	for i, got := range inOrder(env.Slack == 0, in.exactly(t, n)) {
 		require.Equal(t, i, got.tag, "the replies must arrive in the order of the requests")
 		require.NoError(t, got.Err)
 		require.Equal(t, pool.Answered, got.Fate)
@@ -45,7 +45,7 @@ func encodingIsReadUntilSendReturns(t *testing.T, env Env) {
 		require.NoError(t, p.Send(pool.Request{Args: args, RESP: buffer, To: in, Tag: i}))
 		clear(buffer)
 	}
-	for i, got := range in.exactly(t, n) {
+	for i, got := range inOrder(env.Slack == 0, in.exactly(t, n)) {
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(i), got.Value)
 	}
@@ -70,7 +70,7 @@ func goroutinesShareAPool(t *testing.T, env Env) {
 	}
 	wg.Wait()
 	next := make([]int, senders) // by goroutine: which of its requests the next reply must answer
-	for _, got := range in.exactly(t, senders*each) {
+	for _, got := range inOrder(env.Slack == 0, in.exactly(t, senders*each)) {
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(got.tag), got.Value)
 		s, i := got.tag/each, got.tag%each
@@ -174,8 +174,11 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	answer(t, p, "set", key(0), "a")
 	_, err := env.Do("script", "flush")
 	require.NoError(t, err)
-	require.True(t, pool.IsNoScript(ask(t, p, cmd...).Err))
-	require.Equal(t, int64(1), answer(t, p, release.InFull(cmd)...).Value)
+	if r = ask(t, p, cmd...); r.Err != nil || r.Conn != 0 { // a pool without a Conn may send the source by itself
+		require.True(t, pool.IsNoScript(r.Err))
+		r = answer(t, p, release.InFull(cmd)...)
+	}
+	require.Equal(t, int64(1), r.Value)
 	require.Equal(t, int64(0), answer(t, p, cmd...).Value, "the node must know the script after EVAL")
 }
 
@@ -312,7 +315,7 @@ func reservedRequestsPassTheLimit(t *testing.T, env Env) {
 	}
 	require.ErrorAs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), &full)
 	env.Thaw()
-	for i, got := range in.exactly(t, 2*limit) {
+	for i, got := range inOrder(env.Slack == 0, in.exactly(t, 2*limit)) {
 		require.Equal(t, i, got.tag)
 		require.NoError(t, got.Err)
 	}
@@ -354,7 +357,7 @@ func deadNodeExecutesNothing(t *testing.T, env Env) {
 			require.NoError(t, p.Send(pool.Request{Args: []any{"incr", key(0)}, To: in, Tag: i}))
 		}
 	})
-	for i, got := range in.exactly(t, n) {
+	for i, got := range inOrder(false, in.exactly(t, n)) {
 		require.Equal(t, i, got.tag)
 		require.Error(t, got.Err)
 		require.Nil(t, got.Value)
@@ -564,7 +567,7 @@ func closeAnswersWhatWasAccepted(t *testing.T, env Env) {
 	require.ErrorIs(t, p.Send(pool.Request{Args: []any{"ping"}, To: in, Reserved: true}), pool.ErrClosed)
 	require.NoError(t, p.Close())
 	p.CloseIdle()
-	for i, got := range in.exactly(t, n) {
+	for i, got := range inOrder(env.Slack == 0, in.exactly(t, n)) {
 		require.Equal(t, i, got.tag)
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(i), got.Value)

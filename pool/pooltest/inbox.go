@@ -2,8 +2,10 @@ package pooltest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +88,15 @@ func (b *inbox) exactly(t *testing.T, n int) []arrival {
 	pause()
 	got := b.all()
 	require.Len(t, got, n, "replies")
+	return got
+}
+
+// inOrder returns replies in the order of arrival. Replies without a Conn may overtake one that takes long: unless answers are
+// prompt, inOrder returns these by tag.
+func inOrder(prompt bool, got []arrival) []arrival {
+	if !prompt && !slices.ContainsFunc(got, func(a arrival) bool { return a.Conn != 0 }) {
+		slices.SortStableFunc(got, func(a, b arrival) int { return cmp.Compare(a.tag, b.tag) })
+	}
 	return got
 }
 
