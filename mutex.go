@@ -22,6 +22,9 @@ import (
 // on the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
 // Redsync.NewMultiMutex is a lock on several names: it has all of them or none.
 //
+// The zero Mutex is a stub for tests. Its methods do what those of redsync v4 do: Unlock and Valid return true, and
+// Extend returns ErrExtendFailed. It has no nodes, so Lock, which panics there, and all other operations return ErrNoPools.
+//
 // Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
 // lock it and another may unlock it. A nil context stands for context.Background().
 type Mutex struct {
@@ -31,8 +34,10 @@ type Mutex struct {
 	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
 	terms   queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
 
-	mu       sync.Mutex   // guards hold, nest, adopts and usedByDo
+	mu       sync.Mutex   // guards hold, ending, ended, nest, adopts and usedByDo
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
+	ending   *lease.Lease // the term that Unlock is releasing, or has failed to release; nil once m is locked again
+	ended    *unlocking   // of ending; nil until somebody needs it
 	nest     *nest        // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
 	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
 	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
@@ -285,6 +290,11 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 		t.Events, t.Attempts = e, e
 	}
 	return t
+}
+
+// isZero reports whether m is the zero Mutex.
+func (m *Mutex) isZero() bool {
+	return m.core == nil && m.set == nil && m.several == nil && m.room.Name() == ""
 }
 
 // Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. For a lock on several names it returns all of them,
@@ -699,6 +709,7 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	}
 	former = m.hold
 	m.hold, m.adopts = h, nil
+	m.forgetUnlockLocked()
 	return former, nil
 }
 
@@ -731,7 +742,12 @@ func (m *Mutex) Unlock() (bool, error) {
 // ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
 // another client may have held it. If too few nodes have answered, the error matches ErrNoQuorum and
 // lists those that failed, and it is unknown whether the lock was released in time. After each of these
-// outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// outcomes m is not held.
+//
+// A call while another Unlock of the hold is under way waits for that and returns its outcome. Call Unlock again after it
+// has failed, and it returns true if a quorum has confirmed the release in time by then; otherwise it waits for the nodes,
+// for the node deadline, and returns the error of the first call. After Unlock has returned true, after a hold that had
+// ended before Unlock, and without a Lock it returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // ctx may end with the hold (see Context and Do): that does not cut the wait short.
 //
@@ -749,6 +765,9 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 
 // unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
+	if m.isZero() && only == nil {
+		return true, nil
+	}
 	t, err := m.beginUnlock()
 	if err != nil {
 		return false, m.failure("unlock", err)
@@ -760,6 +779,8 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return false, m.failure("unlock", err)
 	}
 	switch {
+	case h == nil && adopted == nil && only == nil:
+		return m.unlockAgain(ctx)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
@@ -767,6 +788,11 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
+		m.mu.Lock()
+		if m.hold == nil {
+			m.ending = h
+		}
+		m.mu.Unlock()
 	}
 	if h.Terms().Events == nil {
 		return m.unlock(ctx, h, h.EndHeld(start), start)
@@ -786,7 +812,9 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 }
 
 // unlock hands h over or releases it. over is what EndHeld returned at start.
-func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
+func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (ok bool, err error) {
+	var rel *lease.Release
+	defer func() { m.unlocked(h, rel, ok, err) }()
 	group := m.core.member.Group
 	if over != nil {
 		late := endedEarly(h, over, start)
@@ -805,8 +833,11 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if set := m.core.keeper.Set; !set.IsIdentified() {
 		set.Identify(waiting, h.Terms().Timing.NodeTimeout)
 	}
-	rel := group.ReleaseAwaited(ctx, h)
+	rel = group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(waiting)
+	if !res.Won || ended {
+		rel.Outlives(res)
+	}
 	res.Cut = res.Cut || ended // no deadline is the reason then
 	group.Unlocked(h, rel)
 	switch {
@@ -869,7 +900,92 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	}
 	h, adopted = m.hold, m.adopts
 	m.hold, m.adopts, m.nest = nil, nil, nil
+	if h != nil {
+		m.forgetUnlockLocked()
+		m.ending = h
+	}
 	return h, adopted, nil
+}
+
+// An unlocking is how an Unlock ends that other calls wait for, or that has failed.
+type unlocking struct {
+	done    chan struct{}  // closed once the call of Unlock that has begun it returns
+	release *lease.Release // nil if nothing more can be learned
+	ok      bool
+	err     error
+}
+
+// forgetUnlockLocked makes m forget the Unlock before, because m is locked again.
+func (m *Mutex) forgetUnlockLocked() {
+	if u := m.ended; u != nil && !isClosed(u.done) {
+		u.err = ErrNotHeld
+		close(u.done)
+	}
+	m.ending, m.ended = nil, nil
+}
+
+// unlocked notes how the Unlock of h has ended, for calls that wait for it, and for a call that tries again.
+func (m *Mutex) unlocked(h *lease.Lease, rel *lease.Release, ok bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ending != h {
+		return // m has been locked again
+	}
+	u := m.ended
+	if u == nil {
+		u = &unlocking{done: make(chan struct{})}
+	}
+	u.release, u.ok, u.err = rel, ok, err
+	close(u.done)
+	if m.ended = u; ok || rel == nil {
+		m.ending, m.ended = nil, nil
+	}
+}
+
+// unlockAgain does what Unlock does if m is not held. While another Unlock of the last term is under way, it waits for its
+// outcome. If that Unlock has failed, it waits for the release, which has gone on since.
+func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
+	m.mu.Lock()
+	h, u := m.ending, m.ended
+	if h != nil && u == nil {
+		u = &unlocking{done: make(chan struct{})}
+		m.ended = u
+	}
+	m.mu.Unlock()
+	if h == nil {
+		return false, m.failure("unlock", ErrNotHeld)
+	}
+	already := isClosed(u.done)
+	if ctx.Err() != nil && !already {
+		return false, m.failure("unlock", m.interruption(ctx))
+	}
+	select {
+	case <-u.done:
+	case <-ctx.Done():
+		return false, m.failure("unlock", m.interruption(ctx))
+	}
+	switch {
+	case u.err == ErrNotHeld: //nolint:errorlint // see forgetUnlockLocked
+		return false, m.failure("unlock", ErrNotHeld)
+	case u.ok || !already || !u.release.Retry(ctx):
+		return u.ok, u.err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended == u {
+		m.ending, m.ended = nil, nil
+	}
+	return true, nil
+}
+
+// isClosed reports whether a channel on which nobody sends is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s, with
@@ -990,6 +1106,9 @@ func (m *Mutex) Extend() (bool, error) {
 // WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
+	if m.isZero() {
+		return false, ErrExtendFailed
+	}
 	h, from, err := m.open("extend")
 	if err != nil {
 		return false, err
@@ -1114,6 +1233,7 @@ func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopts = h, nil
+		m.forgetUnlockLocked()
 	case m.hold == nil || m.hold.Value() != h.Value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
@@ -1137,6 +1257,9 @@ func (m *Mutex) Valid() (bool, error) {
 // After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, nothing
 // has changed: a lock that was held is held until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
+	if m.isZero() {
+		return true, nil
+	}
 	return m.valid(orBackground(ctx), "valid")
 }
 
