@@ -34,14 +34,13 @@ type Mutex struct {
 	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
 	terms   queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
 
-	mu       sync.Mutex   // guards hold, ending, ended, nest, adopts and usedByDo
-	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	ending   *lease.Lease // the term that Unlock is releasing, or has failed to release; nil once m is locked again
-	ended    *unlocking   // of ending; nil until somebody needs it
-	nest     *nest        // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
-	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
-	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
-	changed  bool         // set is m's own: see change
+	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
+	hold     *lease.Lease  // the current term; nil before the first, and after Unlock and Detach
+	unlocks  lease.Unlocks // the last Unlock, until m is locked again
+	nest     *nest         // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
+	adopts   *adoption     // the hold of WithValue or WithSequencer, until there is a hold; nil without
+	usedByDo bool          // a Do uses m; only with WithShared or WithPermits: see forDo
+	changed  bool          // set is m's own: see change
 }
 
 // A several is the names of a lock on several names.
@@ -709,7 +708,7 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	}
 	former = m.hold
 	m.hold, m.adopts = h, nil
-	m.forgetUnlockLocked()
+	m.unlocks.Forget()
 	return former, nil
 }
 
@@ -764,7 +763,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 }
 
 // unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
-func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
+func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err error) {
 	if m.isZero() && only == nil {
 		return true, nil
 	}
@@ -784,15 +783,13 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
+		defer func() { m.unlocked(h, adopted, ok, err) }()
 		waiting, _, stop := unhurried(ctx, &t.Terms, nil)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
-		m.mu.Lock()
-		if m.hold == nil {
-			m.ending = h
-		}
-		m.mu.Unlock()
+	default:
+		defer func() { m.unlocked(h, nil, ok, err) }()
 	}
 	if h.Terms().Events == nil {
 		return m.unlock(ctx, h, h.EndHeld(start), start)
@@ -805,16 +802,14 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	over := h.EndHeld(start)
 	event.Ended = over == nil && h.Begun()
-	ok, err := m.unlock(ctx, h, over, start)
+	ok, err = m.unlock(ctx, h, over, start)
 	event.Took, event.Err = clock.Now().Since(start), err
 	tell(ctx, e.to, observe.ReleasedObserver.ObserveReleased, event)
 	return ok, err
 }
 
 // unlock hands h over or releases it. over is what EndHeld returned at start.
-func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (ok bool, err error) {
-	var rel *lease.Release
-	defer func() { m.unlocked(h, rel, ok, err) }()
+func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	if over != nil {
 		late := endedEarly(h, over, start)
@@ -833,7 +828,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if set := m.core.keeper.Set; !set.IsIdentified() {
 		set.Identify(waiting, h.Terms().Timing.NodeTimeout)
 	}
-	rel = group.ReleaseAwaited(ctx, h)
+	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(waiting)
 	if !res.Won || ended {
 		rel.Outlives(res)
@@ -900,92 +895,49 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	}
 	h, adopted = m.hold, m.adopts
 	m.hold, m.adopts, m.nest = nil, nil, nil
-	if h != nil {
-		m.forgetUnlockLocked()
-		m.ending = h
+	switch {
+	case h != nil:
+		m.unlocks.Begin(h, nil)
+	case adopted != nil:
+		m.unlocks.Begin(nil, adopted)
 	}
 	return h, adopted, nil
 }
 
-// An unlocking is how an Unlock ends that other calls wait for, or that has failed.
-type unlocking struct {
-	done    chan struct{}  // closed once the call of Unlock that has begun it returns
-	release *lease.Release // nil if nothing more can be learned
-	ok      bool
-	err     error
-}
-
-// forgetUnlockLocked makes m forget the Unlock before, because m is locked again.
-func (m *Mutex) forgetUnlockLocked() {
-	if u := m.ended; u != nil && !isClosed(u.done) {
-		u.err = ErrNotHeld
-		close(u.done)
+// unlocked notes how the Unlock of h, which was made from an adoption if that is not nil, has ended.
+func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
+	if !ok && err == nil { // the call panics
+		err = m.failure("unlock", errPanicked)
 	}
-	m.ending, m.ended = nil, nil
-}
-
-// unlocked notes how the Unlock of h has ended, for calls that wait for it, and for a call that tries again.
-func (m *Mutex) unlocked(h *lease.Lease, rel *lease.Release, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ending != h {
-		return // m has been locked again
-	}
-	u := m.ended
-	if u == nil {
-		u = &unlocking{done: make(chan struct{})}
-	}
-	u.release, u.ok, u.err = rel, ok, err
-	close(u.done)
-	if m.ended = u; ok || rel == nil {
-		m.ending, m.ended = nil, nil
-	}
+	m.unlocks.End(h, from, ok, err)
 }
 
 // unlockAgain does what Unlock does if m is not held. While another Unlock of the last term is under way, it waits for its
 // outcome. If that Unlock has failed, it waits for the release, which has gone on since.
 func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
-	h, u := m.ending, m.ended
-	if h != nil && u == nil {
-		u = &unlocking{done: make(chan struct{})}
-		m.ended = u
-	}
+	last := m.unlocks.Last()
 	m.mu.Unlock()
-	if h == nil {
+	if last == nil {
 		return false, m.failure("unlock", ErrNotHeld)
 	}
-	already := isClosed(u.done)
-	if ctx.Err() != nil && !already {
+	again := last.HasEnded()
+	if !last.Wait(ctx) {
 		return false, m.failure("unlock", m.interruption(ctx))
 	}
-	select {
-	case <-u.done:
-	case <-ctx.Done():
-		return false, m.failure("unlock", m.interruption(ctx))
-	}
+	ok, err, known := last.Outcome()
 	switch {
-	case u.err == ErrNotHeld: //nolint:errorlint // see forgetUnlockLocked
+	case !known:
 		return false, m.failure("unlock", ErrNotHeld)
-	case u.ok || !already || !u.release.Retry(ctx):
-		return u.ok, u.err
+	case ok || !again || !last.Retry(ctx):
+		return ok, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended == u {
-		m.ending, m.ended = nil, nil
-	}
+	m.unlocks.Settle(last)
 	return true, nil
-}
-
-// isClosed reports whether a channel on which nobody sends is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s, with
@@ -1233,7 +1185,7 @@ func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopts = h, nil
-		m.forgetUnlockLocked()
+		m.unlocks.Forget()
 	case m.hold == nil || m.hold.Value() != h.Value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
@@ -1378,8 +1330,14 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	return nil, m.adopts
 }
 
-// failure returns the error of an operation on m.
-func (m *Mutex) failure(op string, why ...error) error { return fail(op, m.label(), why...) }
+// failure returns the error of an operation on m, as redsync v4 returns it: see inV4.
+func (m *Mutex) failure(op string, why ...error) error {
+	f := &failure{op: op, name: m.label()}
+	for _, err := range why {
+		f.add(err)
+	}
+	return f.inV4()
+}
 
 // interruption returns what may have ended an operation early: the error of ctx and its cause if ctx is done, and
 // ErrClosed after Close. It returns nil if there is neither.

@@ -36,11 +36,7 @@ func TestUnlockAgainReturnsTheOutcomeOfTheRelease(t *testing.T) {
 		again := func(m *redsync.Mutex, back bool) {
 			f.freeze(2, 3, 4)
 			var wg sync.WaitGroup
-			calls := 3 // at once
-			if m.Until().IsZero() {
-				calls = 1 // a hold that is adopted is only known once one call has begun
-			}
-			for range calls {
+			for range 3 { // at once
 				wg.Go(func() { failsWith(f, m.Unlock, redsync.ErrNoQuorum) })
 			}
 			wg.Wait()

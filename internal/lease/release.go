@@ -284,47 +284,6 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 // validity of a lease that has not begun, such as an adopted one, cannot have ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
-// noteDeleted notes nodes on which the release, which has a Caller, has found the value, unless the validity has ended.
-func (rel *Release) noteDeleted(r *rareWrites, nodes claim.Nodes) {
-	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deleted |= nodes
-}
-
-// Outlives makes the release, whose Wait has returned res, count what nodes answer from now on, for Retry.
-func (rel *Release) Outlives(res quorum.Result) {
-	r, granted := rel.lease.writes.needRare(), claim.Nodes(0)
-	for i, v := range res.Votes {
-		if v.Choice == claim.Granted {
-			granted = granted.With(i)
-		}
-	}
-	if res.Won && rel.inTime {
-		granted = rel.round.Rule().All()
-	}
-	rel.noteDeleted(r, granted)
-}
-
-// Retry repeats the release at once where a repetition is due later, and waits for the nodes, for the node deadline. It
-// reports whether a quorum has confirmed the release by then, before the validity ended.
-func (rel *Release) Retry(ctx context.Context) bool {
-	k, r := rel.lease.terms.Keeper, rel.lease.writes.needRare()
-	k.repeats.Hurry(func(f alarm.Firer) bool { again, is := f.(repetition); return is && again.release == rel })
-	left := rel.lease.terms.Timing.NodeTimeout
-	for pause := time.Millisecond; ; pause *= 2 {
-		r.mu.Lock()
-		won := rel.round.Rule().Quorum(r.deleted)
-		r.mu.Unlock()
-		pause = min(pause, left)
-		if left -= pause; won || pause <= 0 || rel.open.Load() == 0 || !k.Pause(ctx, pause, nil) {
-			return won
-		}
-	}
-}
-
 // Others returns the lines for which a node has told of a waiter of another process by now.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
@@ -551,10 +510,10 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
-	if r := rel.lease.writes.rare.Load(); r != nil && rel.awaited && v.Choice == claim.Granted {
-		rel.noteDeleted(r, claim.Nodes(0).With(i))
+	found := v.Choice == claim.Granted
+	if rel.round.Cast(i, &v, reply.Server) && found && rel.awaited {
+		rel.lease.noteDeleted(claim.Nodes(0).With(i))
 	}
-	rel.round.Cast(i, &v, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
