@@ -89,7 +89,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 					require.Equal(k, node < 2, errors.As(each, new(*redsync.RedisError)))
 					require.Equal(k, node >= 2, errors.As(each, new(*redsync.ErrNodeTaken)))
 				}
-				require.NotContains(k, err.Error(), ": lock already taken", "ErrTaken says where")
+				require.NotContains(k, err.Error(), "): lock already taken", "ErrTaken says where")
 			}
 			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
@@ -159,7 +159,7 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 		return func(f field) { f.sets("lock", "another's", minute, nodes...) }
 	}
 	gone, anothers, down := hit(field.lose, allNodes...), others(allNodes...), hit(field.kill, 0, 1, 2)
-	late := func(f field) { onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: minute}) }
+	late := func(f field) { onEach(f.nodes, "evalsha", 1<<20, embedded.Fault{Delay: minute}) }
 	for _, row := range []struct {
 		call  string
 		given func(f field) // nil: without a lock
@@ -188,7 +188,7 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 				sleep(ms)
 			}
 			ok, err := calls[row.call]()
-			require.False(f, ok)
+			require.False(f, ok, row.call)
 			for way := range strings.SplitSeq(row.want, ", ") {
 				assert.True(f, v4Ways[way](err), "%s: %s: %v", row.call, way, err)
 			}

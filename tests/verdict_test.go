@@ -114,7 +114,7 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 			errorIs(f, err, context.DeadlineExceeded)
 			if c.want == neither {
 				f.hasSent(before)
-				assert.EqualError(f, err, `redsync: lock "lock": context deadline exceeded`)
+				assert.EqualError(f, err, `redsync: failed to acquire lock "lock": context deadline exceeded`)
 			}
 		})
 	}
