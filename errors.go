@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -41,7 +42,7 @@ var (
 
 	// ErrLockAlreadyExpired is the error of an operation on a lock whose Until
 	// has passed, or that the nodes no longer hold.
-	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
+	ErrLockAlreadyExpired = errors.New("redsync: failed to unlock, lock was already expired")
 
 	// ErrLockLost means that you had the lock, and it has ended without your Unlock or Detach. Stop the work. errors.Is
 	// also finds the cause, and errors.As the nodes that did not answer, if the lock has expired for that reason.
@@ -120,7 +121,8 @@ func (*forcedError) Error() string { return "redsync: lock released by force" }
 func (*forcedError) Is(target error) bool { return target == ErrLockLost } //nolint:errorlint // a sentinel
 
 // ErrTaken says that another client has the lock. If some nodes failed, their errors come with it. Methods always return
-// ErrTaken as a pointer.
+// ErrTaken as a pointer. From Lock, TryLock, Unlock, Extend and Valid it is the outermost error, as in redsync v4, so
+// err.(*ErrTaken) finds it, too. errors.Is and errors.As find everything that comes with it.
 //
 // Lock returns it with ErrFailed, if a quorum of nodes has answered. Then perhaps no client has the lock yet: several may
 // have tried at the same moment, or nodes keep the lock for a waiter ahead (WithFair, WithShared). Unlock, Extend, Downgrade and Valid return it if other
@@ -139,6 +141,7 @@ type ErrTaken struct {
 	Owner string
 
 	asked *askedOwner // nil without an Owner
+	whole *failure    // of the outermost error of a call: everything that is true; otherwise nil: see inV4
 }
 
 // An askedOwner is what else is known of an *ErrTaken with an Owner.
@@ -149,38 +152,44 @@ type askedOwner struct {
 
 // Error names the lock and the nodes.
 func (err ErrTaken) Error() string {
-	if err.Name == "" { // made by a program
-		return "the lock " + err.says()
+	switch {
+	case err.whole != nil:
+		return err.whole.Error()
+	case err.Name == "": // made by a program
+		return err.says()
 	}
-	return quoted(err.Name) + " " + err.says()
+	return quoted(err.Name) + ": " + err.says()
 }
 
 // says returns Error without the name.
 func (err ErrTaken) says() string {
-	by := ""
+	text := fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes) // as in redsync v4
 	if err.Owner != "" {
-		by = " by " + err.Owner
-		if strings.ContainsFunc(err.Owner, unicode.IsSpace) {
-			by = fmt.Sprintf(" by %q", err.Owner)
+		by := err.Owner
+		if strings.ContainsFunc(by, unicode.IsSpace) {
+			by = strconv.Quote(by)
 		}
+		text += ", by " + by
 	}
 	if err.asked != nil {
-		by += fmt.Sprintf(" for %d s", err.asked.held/time.Second)
-	}
-	return fmt.Sprintf("is taken%s on %s", by, nodeList(err.Nodes))
-}
-
-// nodeList names nodes in a message.
-func nodeList(nodes []int) string {
-	text := "nodes"
-	if len(nodes) == 1 {
-		text = "node"
-	}
-	for _, i := range nodes {
-		text += fmt.Sprintf(" #%d", i)
+		text += fmt.Sprintf(" for %d s", err.asked.held/time.Second)
 	}
 	return text
 }
+
+// Unwrap returns everything else that is true.
+func (err ErrTaken) Unwrap() []error {
+	if err.whole == nil {
+		return nil
+	}
+	return err.whole.Unwrap()
+}
+
+// Is does what that of a failure does.
+func (err ErrTaken) Is(target error) bool { return err.whole != nil && err.whole.Is(target) }
+
+// As does what that of a failure does.
+func (err ErrTaken) As(target any) bool { return err.whole != nil && err.whole.As(target) }
 
 // ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
 // pointer.
@@ -191,7 +200,7 @@ type ErrNodeTaken struct {
 
 // Error names the node.
 func (err ErrNodeTaken) Error() string {
-	return nodeName(err.Node, err.Address) + ": it holds another value"
+	return nodeName(err.Node, err.Address) + ": lock already taken"
 }
 
 // A RedisError is the failure of one node: it did not answer, or it answered that it could not do
@@ -407,7 +416,10 @@ func takenBy(t *lease.Terms, err error) error {
 		}
 		if owner, known := lease.AskOwner(t, line); known {
 			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
-			own.causes[at] = &ErrTaken{taken.Nodes, taken.Name, owner.Label, &askedOwner{max(0, time.Since(owner.Since)), taken}}
+			own.causes[at] = &ErrTaken{
+				Nodes: taken.Nodes, Name: taken.Name, Owner: owner.Label,
+				asked: &askedOwner{max(0, time.Since(owner.Since)), taken},
+			}
 			return own
 		}
 	}
@@ -549,23 +561,44 @@ func (f *failure) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// what returns what failed. ErrFailed and ErrExtendFailed say that better than the name of the operation.
+// what returns what failed, in the words of redsync v4 if it has an error for that.
 func (f *failure) what() string {
-	what := f.op
-	for _, err := range []error{ErrFailed, ErrExtendFailed} {
-		if slices.Contains(f.causes, err) {
-			what = bare(err)
-		}
+	is := func(target error) bool {
+		return slices.ContainsFunc(f.causes, func(cause error) bool { return errors.Is(cause, target) })
+	}
+	what, of := f.op, " "
+	switch {
+	case slices.Contains(f.causes, ErrExtendFailed), f.op == "extend" && is(ErrLockAlreadyExpired):
+		what = bare(ErrExtendFailed)
+	case slices.Contains(f.causes, ErrFailed),
+		f.op == "lock" && (is(context.Canceled) || is(context.DeadlineExceeded) || is(ErrNoPools)):
+		what = bare(ErrFailed)
+	case f.op == "unlock" && is(ErrLockAlreadyExpired):
+		what, of = bare(ErrLockAlreadyExpired), ": "
 	}
 	if f.name != "" {
-		what = fmt.Sprintf("%s %s", what, quoted(f.name))
+		what += of + quoted(f.name)
 	}
 	return what
 }
 
+// inV4 returns f with the outermost type that redsync v4 returns, for programs that look at no other.
+func (f *failure) inV4() error {
+	if !slices.Contains([]string{"lock", "unlock", "extend", "valid"}, f.op) {
+		return f // redsync v4 has no such operation
+	}
+	for _, cause := range f.causes {
+		if taken, is := cause.(*ErrTaken); is { //nolint:errorlint // see text
+			outer := *taken
+			outer.whole = f
+			return &outer
+		}
+	}
+	return f
+}
+
 // text returns the text of a cause, "" if another part of the text says it. For a lost lock that is "already expired"
-// if a more detailed cause follows. After an expiry the text names the nodes that hold another value, and does not say
-// that the lock is taken.
+// if a more detailed cause follows.
 func (f *failure) text(i int) string {
 	err := f.causes[i]
 	taken, isTaken := err.(*ErrTaken) //nolint:errorlint // one that is wrapped has a text of its own
@@ -578,10 +611,12 @@ func (f *failure) text(i int) string {
 			return ""
 		}
 		return "it has expired"
-	case isTaken && slices.Contains(f.causes, ErrLockAlreadyExpired):
-		return "another value on " + nodeList(taken.Nodes)
-	case isTaken && taken.Name == f.name:
-		return "it " + taken.says()
+	case err == ErrLockAlreadyExpired && f.op == "unlock": //nolint:errorlint // see what
+		return ""
+	case err == ErrLockAlreadyExpired: //nolint:errorlint // its own text is about Unlock, as in redsync v4
+		return "lock was already expired"
+	case isTaken && (taken.Name == f.name || slices.Contains(f.causes, ErrLockAlreadyExpired)):
+		return taken.says()
 	}
 	return bare(err)
 }

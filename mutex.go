@@ -23,6 +23,9 @@ import (
 // on the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
 // Redsync.NewMultiMutex is a lock on several names: it has all of them or none.
 //
+// The zero Mutex is a stub for tests. Its methods do what those of redsync v4 do: Unlock and Valid return true, and
+// Extend returns ErrExtendFailed. It has no nodes, so Lock, which panics there, and all other operations return ErrNoPools.
+//
 // Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
 // lock it and another may unlock it. A nil context stands for context.Background().
 type Mutex struct {
@@ -32,12 +35,13 @@ type Mutex struct {
 	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
 	terms   queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
 
-	mu       sync.Mutex   // guards hold, nest, adopts and usedByDo
-	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	nest     *nest        // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
-	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
-	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
-	changed  bool         // set is m's own: see change
+	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
+	hold     *lease.Lease  // the current term; nil before the first, and after Unlock and Detach
+	unlocks  lease.Unlocks // the last Unlock, until m is locked again
+	nest     *nest         // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
+	adopts   *adoption     // the hold of WithValue or WithSequencer, until there is a hold; nil without
+	usedByDo bool          // a Do uses m; only with WithShared or WithPermits: see forDo
+	changed  bool          // set is m's own: see change
 }
 
 // A several is the names of a lock on several names.
@@ -287,6 +291,11 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 		t.Events, t.Attempts = e, e
 	}
 	return t
+}
+
+// isZero reports whether m is the zero Mutex.
+func (m *Mutex) isZero() bool {
+	return m.core == nil && m.set == nil && m.several == nil && m.room.Name() == ""
 }
 
 // Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. For a lock on several names it returns all of them,
@@ -713,6 +722,7 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	}
 	former = m.hold
 	m.hold, m.adopts = h, nil
+	m.unlocks.Forget()
 	return former, nil
 }
 
@@ -745,7 +755,12 @@ func (m *Mutex) Unlock() (bool, error) {
 // ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
 // another client may have held it. If too few nodes have answered, the error matches ErrNoQuorum and
 // lists those that failed, and it is unknown whether the lock was released in time. After each of these
-// outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// outcomes m is not held.
+//
+// A call while another Unlock of the hold is under way waits for that and returns its outcome. Call Unlock again after it
+// has failed, and it returns true if a quorum has confirmed the release in time by then; otherwise it waits for the nodes,
+// for the node deadline, and returns the error of the first call. After Unlock has returned true, after a hold that had
+// ended before Unlock, and without a Lock it returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // ctx may end with the hold (see Context and Do): that does not cut the wait short.
 //
@@ -762,7 +777,10 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 }
 
 // unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
-func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
+func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err error) {
+	if m.isZero() && only == nil {
+		return true, nil
+	}
 	t, err := m.beginUnlock()
 	if err != nil {
 		return false, m.failure("unlock", err)
@@ -774,13 +792,18 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return false, m.failure("unlock", err)
 	}
 	switch {
+	case h == nil && adopted == nil && only == nil:
+		return m.unlockAgain(ctx)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
+		defer func() { m.unlocked(h, adopted, ok, err) }()
 		waiting, _, stop := unhurried(ctx, &t.Terms, nil)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
+	default:
+		defer func() { m.unlocked(h, nil, ok, err) }()
 	}
 	if h.Terms().Events == nil {
 		return m.unlock(ctx, h, h.EndHeld(start), start)
@@ -793,7 +816,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	over := h.EndHeld(start)
 	event.Ended = over == nil && h.Begun()
-	ok, err := m.unlock(ctx, h, over, start)
+	ok, err = m.unlock(ctx, h, over, start)
 	event.Took, event.Err = clock.Now().Since(start), err
 	tell(ctx, e.to, observe.ReleasedObserver.ObserveReleased, event)
 	return ok, err
@@ -821,6 +844,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	}
 	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(waiting)
+	if !res.Won || ended {
+		rel.Outlives(res)
+	}
 	res.Cut = res.Cut || ended // no deadline is the reason then
 	group.Unlocked(h, rel)
 	switch {
@@ -897,7 +923,49 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	}
 	h, adopted = m.hold, m.adopts
 	m.hold, m.adopts, m.nest = nil, nil, nil
+	switch {
+	case h != nil:
+		m.unlocks.Begin(h, nil)
+	case adopted != nil:
+		m.unlocks.Begin(nil, adopted)
+	}
 	return h, adopted, nil
+}
+
+// unlocked notes how the Unlock of h, which was made from an adoption if that is not nil, has ended.
+func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
+	if !ok && err == nil { // the call panics
+		err = m.failure("unlock", errPanicked)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unlocks.End(h, from, ok, err)
+}
+
+// unlockAgain does what Unlock does if m is not held. While another Unlock of the last term is under way, it waits for its
+// outcome. If that Unlock has failed, it waits for the release, which has gone on since.
+func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
+	m.mu.Lock()
+	last := m.unlocks.Last()
+	m.mu.Unlock()
+	if last == nil {
+		return false, m.failure("unlock", ErrNotHeld)
+	}
+	again := last.HasEnded()
+	if !last.Wait(ctx) {
+		return false, m.failure("unlock", m.interruption(ctx))
+	}
+	ok, err, known := last.Outcome()
+	switch {
+	case !known:
+		return false, m.failure("unlock", ErrNotHeld)
+	case ok || !again || !last.Retry(ctx):
+		return ok, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unlocks.Settle(last)
+	return true, nil
 }
 
 // Detach gives the lock away without releasing it. It returns a Sequencer s, with
@@ -1018,6 +1086,9 @@ func (m *Mutex) Extend() (bool, error) {
 // WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
+	if m.isZero() {
+		return false, ErrExtendFailed
+	}
 	h, from, err := m.open("extend")
 	if err != nil {
 		return false, err
@@ -1142,6 +1213,7 @@ func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 			return false, m.failure("extend", err)
 		}
 		m.hold, m.adopts = h, nil
+		m.unlocks.Forget()
 	case m.hold == nil || m.hold.Value() != h.Value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
@@ -1165,6 +1237,9 @@ func (m *Mutex) Valid() (bool, error) {
 // After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, nothing
 // has changed: a lock that was held is held until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
+	if m.isZero() {
+		return true, nil
+	}
 	return m.valid(orBackground(ctx), "valid")
 }
 
@@ -1283,8 +1358,14 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	return nil, m.adopts
 }
 
-// failure returns the error of an operation on m.
-func (m *Mutex) failure(op string, why ...error) error { return fail(op, m.label(), why...) }
+// failure returns the error of an operation on m, as redsync v4 returns it: see inV4.
+func (m *Mutex) failure(op string, why ...error) error {
+	f := &failure{op: op, name: m.label()}
+	for _, err := range why {
+		f.add(err)
+	}
+	return f.inV4()
+}
 
 // interruption returns what may have ended an operation early: the error of ctx and its cause if ctx is done, and
 // ErrClosed after Close. It returns nil if there is neither.

@@ -208,13 +208,13 @@ func nodesOf(err error) (taken, failed []int) {
 // nodes are no quorum.
 func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 	for _, c := range cellsOf(`
-		taken taken yes         | 0 1 |    | "lock" is taken on nodes #0 #1
-		taken broken taken      | 0 2 |    | "lock" is taken on nodes #0 #2: node #1: it broke
-		taken missing yes       |     |    | node #0: it holds another value; node #1: no such key
+		taken taken yes         | 0 1 |    | "lock": lock already taken, locked nodes: [0 1]
+		taken broken taken      | 0 2 |    | "lock": lock already taken, locked nodes: [0 2]: node #1: it broke
+		taken missing yes       |     |    | node #0: lock already taken; node #1: no such key
 		taken broken broken     |     | no | 2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke
 		missing missing missing |     |    | node #0: no such key; node #1: no such key; node #2: no such key
-		taken taken yes yes     | 0 1 |    | "lock" is taken on nodes #0 #1
-		taken odd yes yes       |     |    | node #0: it holds another value; node #1: it broke
+		taken taken yes yes     | 0 1 |    | "lock": lock already taken, locked nodes: [0 1]
+		taken odd yes yes       |     |    | node #0: lock already taken; node #1: it broke
 		missing broken yes      |     | no | 2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke
 		part mended healed      |     |    | node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key
 		broken                  |     | no | the only node failed: node #0: it broke
@@ -235,15 +235,15 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 // many nodes have failed, the error gives that as the reason. Rows have the votes, and the nodes of both kinds.
 func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 	for _, c := range cellsOf(`
-		taken taken yes       | 0 1 |     | taken on nodes #0 #1
-		taken taken nothing   | 0 1 |     | taken on nodes #0 #1
-		taken yes broken      | 0   | 2   | taken on node #0: node #2: it broke
+		taken taken yes       | 0 1 |     | taken [0 1]
+		taken taken nothing   | 0 1 |     | taken [0 1]
+		taken yes broken      | 0   | 2   | taken [0]: node #2: it broke
 		broken broken nothing |     | 0 1 | 2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke
 		taken broken broken   |     | 1 2 | 2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke
-		odd odd yes           | 0 1 | 0 1 | taken on nodes #0 #1: node #0: it broke; node #1: it broke
-		taken odd yes         | 0 1 | 1   | taken on nodes #0 #1: node #1: it broke
-		taken twin yes        | 0   | 1   | taken on node #0: node #1: it is the same server as another node`) {
-		text := strings.Replace(c[3], "taken", `failed to acquire lock: "lock" is taken`, 1)
+		odd odd yes           | 0 1 | 0 1 | taken [0 1]: node #0: it broke; node #1: it broke
+		taken odd yes         | 0 1 | 1   | taken [0 1]: node #1: it broke
+		taken twin yes        | 0   | 1   | taken [0]: node #1: it is the same server as another node`) {
+		text := strings.Replace(c[3], "taken", `failed to acquire lock: "lock": lock already taken, locked nodes:`, 1)
 		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c[0])})
 		taken, failed := nodesOf(err)
 		assert.Equal(t, "["+c[1]+"] ["+c[2]+"]", fmt.Sprint(taken, failed), text)

@@ -235,17 +235,41 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 		t.Run(cells[0], func(t *testing.T) {
 			row := plays[cells[0]]
 			require.Len(t, row, 2)
-			compareCell(t, openRival, row[0], cells[1])
+			v4 := compareCell(t, openRival, row[0], cells[1])
 			var options []redsync.Option
 			if strings.Contains(cells[0], "`WithFair`") { // redsync v4 has no such option
 				options = append(options, redsync.WithFair())
 			}
-			for _, err := range compareCell(t, safety.Ours(options...), row[0], cells[2]) {
+			for i, err := range compareCell(t, safety.Ours(options...), row[0], cells[2]) {
 				assert.True(t, strings.HasPrefix(explain(err), row[1]), explain(err))
+				if i < len(v4) {
+					matchAlike(t, v4[i], err)
+				}
 			}
 		})
 	}
 	assert.ElementsMatch(t, rows, slices.Collect(maps.Keys(plays)))
+}
+
+// matchAlike checks that the error of this library has the outermost type of that of redsync v4, and its words. If redsync
+// v4 says that the lock is taken, and this library does not, there is nothing to compare: see the page.
+func matchAlike(t *testing.T, v4, err error) {
+	switch _, taken := v4.(*rival.ErrTaken); { //nolint:errorlint // as programs do
+	case v4 == nil, taken && !has[*redsync.ErrTaken](err):
+		return
+	case taken:
+		assert.IsType(t, &redsync.ErrTaken{}, err)
+	}
+	if _, is := v4.(interface{ Unwrap() []error }); is { //nolint:errorlint // as programs do
+		assert.Implements(t, (*interface{ Unwrap() []error })(nil), err)
+	}
+	for _, words := range []string{
+		"lock already taken, locked nodes: [", rival.ErrFailed.Error(), rival.ErrExtendFailed.Error(), rival.ErrLockAlreadyExpired.Error(),
+	} {
+		if strings.Contains(v4.Error(), words) {
+			assert.Contains(t, err.Error(), words)
+		}
+	}
 }
 
 // compareCell plays with one library, and compares the errors with a cell such as "`A`, `B` and `C`, sometimes also

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -52,7 +53,20 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
-	refuses(t, new(redsync.Mutex), "no pools")
+	stub := &redsync.Mutex{} // as redsync v4's, but its Lock panics
+	require.ErrorIs(t, stub.Lock(), redsync.ErrNoPools)
+	require.ErrorIs(t, stub.TryLock(), redsync.ErrNoPools)
+	for _, want := range []struct {
+		call func() (bool, error)
+		ok   bool
+		err  error
+	}{{stub.Unlock, true, nil}, {stub.Valid, true, nil}, {stub.Extend, false, redsync.ErrExtendFailed}} {
+		ok, err := want.call()
+		assert.Equal(t, want.ok, ok)
+		assert.Equal(t, want.err, err)
+	}
+	assert.Empty(t, stub.Name()+stub.Value())
+	assert.Zero(t, stub.Until())
 	for _, rs := range []*redsync.Redsync{nil, {}, redsync.New()} { // nil is that of an Open that failed
 		refuses(t, rs.NewMutex("lock"), "no pools")
 		for _, err := range []error{

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-multierror"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -46,7 +48,7 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 		failsWith(k, m.Unlock, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		_, err := m.Unlock()
 		require.NotErrorIs(k, err, redsync.ErrLockLost)
-		assert.EqualError(k, err, `redsync: unlock "lock": lock not held`)
+		assert.EqualError(k, err, `redsync: failed to unlock, lock was already expired: "lock": lock not held`)
 		assert.True(k, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
 		require.NotErrorIs(k, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		require.NotErrorIs(k, redsync.ErrNotHeld, redsync.ErrClosed)
@@ -87,7 +89,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 					require.Equal(k, node < 2, errors.As(each, new(*redsync.RedisError)))
 					require.Equal(k, node >= 2, errors.As(each, new(*redsync.ErrNodeTaken)))
 				}
-				require.NotContains(k, err.Error(), "it holds another value", "ErrTaken says where")
+				require.NotContains(k, err.Error(), "): lock already taken", "ErrTaken says where")
 			}
 			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
@@ -103,6 +105,95 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 		}
 		k.thaw(2)
 	})
+}
+
+// v4Ways are the ways in which programs for redsync v4 match an error.
+var v4Ways = map[string]func(err error) bool{
+	"(ErrTaken)": func(err error) bool { _, is := err.(*redsync.ErrTaken); return is }, //nolint:errorlint // as they do
+	"switch": func(err error) bool {
+		switch err.(type) { //nolint:errorlint // as they do
+		case *redsync.ErrTaken, *redsync.ErrNodeTaken:
+			return true
+		}
+		return false
+	},
+	"As(ErrTaken)":     func(err error) bool { return errors.As(err, new(*redsync.ErrTaken)) },
+	"As(ErrNodeTaken)": func(err error) bool { return errors.As(err, new(*redsync.ErrNodeTaken)) },
+	"As(RedisError)":   func(err error) bool { return errors.As(err, new(*redsync.RedisError)) },
+	"Is(expired)":      func(err error) bool { return errors.Is(err, redsync.ErrLockAlreadyExpired) },
+	"taken":            inText("lock already taken, locked nodes: ["),
+	"failed":           inText(redsync.ErrFailed.Error()),
+	"extend":           inText(redsync.ErrExtendFailed.Error()),
+	"unlock":           inText("redsync: failed to unlock, lock was already expired"),
+	"node":             inText("node #0"),
+	"node taken":       inText("lock already taken"),
+	"cause":            inText("connection refused"),
+	"Unwrap": func(err error) bool {
+		_, is := err.(interface{ Unwrap() []error }) //nolint:errorlint // as they do
+		return is && len(joinedNodes(err)) > 0
+	},
+	"Errors": func(err error) bool {
+		var many *multierror.Error
+		if !errors.As(err, &many) {
+			return false
+		}
+		_, is := many.Errors[0].(*redsync.RedisError) //nolint:errorlint // as they do
+		return is
+	},
+}
+
+func inText(words string) func(error) bool {
+	return func(err error) bool { return strings.Contains(err.Error(), words) }
+}
+
+// Each row has a call, and how the error that redsync v4 returns there is matched: see v4Ways. ErrFailed and ErrExtendFailed
+// mean something else here, so their rows have their words alone. Where redsync v4 says "taken" although nobody else has
+// the lock, this library does not.
+func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
+	const (
+		taken   = "(ErrTaken), switch, As(ErrTaken), taken"
+		nodes   = "As(RedisError), Unwrap, Errors, node, cause"
+		expired = "Is(expired), unlock"
+	)
+	others := func(nodes ...int) func(field) {
+		return func(f field) { f.sets("lock", "another's", minute, nodes...) }
+	}
+	gone, anothers, down := hit(field.lose, allNodes...), others(allNodes...), hit(field.kill, 0, 1, 2)
+	late := func(f field) { onEach(f.nodes, "evalsha", 1<<20, embedded.Fault{Delay: minute}) }
+	for _, row := range []struct {
+		call  string
+		given func(f field) // nil: without a lock
+		want  string
+	}{
+		{"Lock", anothers, taken}, {"Unlock", anothers, taken}, {"Extend", anothers, taken}, {"Valid", anothers, taken},
+		{"Lock", down, nodes}, {"Unlock", down, nodes}, {"Extend", down, nodes}, {"Valid", down, nodes},
+		{"Unlock", gone, expired}, {"Unlock", nil, expired},
+		{"Lock for a second", anothers, "failed"}, {"Lock for a second", down, "failed"},
+		{"Lock for a second", hit(field.freeze, allNodes...), "failed"}, {"Lock without pools", nil, "failed"},
+		{"Extend", late, "extend"},
+		{"Lock", func(f field) { others(1, 2)(f); f.kill(0) }, "As(ErrNodeTaken), As(RedisError), Unwrap, node taken"},
+	} {
+		playMet(t, func(f field) {
+			m := f.NewMutex("lock", withTries(2))
+			calls := operations(m)
+			calls["Lock"] = func() (bool, error) { return false, m.Lock() }
+			calls["Lock for a second"] = func() (bool, error) { return false, f.NewMutex("lock").LockContext(limited(f, sec)) }
+			calls["Lock without pools"] = func() (bool, error) { return false, redsync.New().NewMutex("lock").Lock() }
+			if row.given != nil {
+				if !strings.HasPrefix(row.call, "Lock") {
+					locked(f, m)
+				}
+				sleep(ms)
+				row.given(f)
+				sleep(ms)
+			}
+			ok, err := calls[row.call]()
+			require.False(f, ok, row.call)
+			for way := range strings.SplitSeq(row.want, ", ") {
+				assert.True(f, v4Ways[way](err), "%s: %s: %v", row.call, way, err)
+			}
+		})
+	}
 }
 
 // joinedNodes collects the errors of nodes from errors that were joined.

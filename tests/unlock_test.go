@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,47 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 		time.Sleep(m.Remaining() - 5*ms)
 		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 10 * ms})
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+// Programs for redsync v4 call Unlock until it returns true. A call during another one returns the outcome of that.
+func TestUnlockAgainReturnsTheOutcomeOfTheRelease(t *testing.T) {
+	play(t, func(f field) {
+		again := func(m *redsync.Mutex, back bool) {
+			f.freeze(2, 3, 4)
+			var wg sync.WaitGroup
+			for range 3 { // at once
+				wg.Go(func() { failsWith(f, m.Unlock, redsync.ErrNoQuorum) })
+			}
+			wg.Wait()
+			failsWith(f, m.Unlock, redsync.ErrNoQuorum)
+			if back {
+				f.thaw(2, 3, 4)
+				f.unlocks(m)
+			}
+		}
+		m := f.held()
+		again(m, true)
+		failsWith(f, m.Unlock, redsync.ErrNotHeld)
+		adopted := f.NewMutex("lock", withValue(f.held().Value()))
+		again(adopted, true)
+
+		m = f.held(withExpiry(5 * sec))
+		again(m, false)
+		sleep(5 * sec)
+		f.thaw(2, 3, 4)
+		failsWith(f, m.Unlock, redsync.ErrNoQuorum) // it was not confirmed in time
+		require.NoError(f, m.Lock())
+		f.unlocks(m)
+		failsWith(f, m.Unlock, redsync.ErrNotHeld)
+
+		over, cancel := context.WithCancel(f.Context())
+		cancel()
+		m = f.held()
+		ok, err := m.UnlockContext(over)
+		assert.False(f, ok)
+		require.ErrorIs(f, err, context.Canceled)
+		f.unlocks(m)
 	})
 }
 

@@ -114,7 +114,7 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 			errorIs(f, err, context.DeadlineExceeded)
 			if c.want == neither {
 				f.hasSent(before)
-				assert.EqualError(f, err, `redsync: lock "lock": context deadline exceeded`)
+				assert.EqualError(f, err, `redsync: failed to acquire lock "lock": context deadline exceeded`)
 			}
 		})
 	}
@@ -245,7 +245,7 @@ func TestErrTakenHasAName(t *testing.T) {
 		b := locked(t, f.NewMutex("b"))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
-		says(t, err, `failed to acquire lock "a, b, c": "b" is taken on nodes #`)
+		says(t, err, `failed to acquire lock "a, b, c": "b": lock already taken, locked nodes: [`)
 
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {

@@ -123,7 +123,7 @@ func (s *pageShell) run(line string) string {
 }
 
 // late finds what slow finds, or that redsync says nothing of the owner, because the nodes were not asked in time who it is.
-var late = regexp.MustCompile(slow.String() + `|it is taken on nodes`)
+var late = regexp.MustCompile(slow.String() + `|locked nodes: \[[\d ]*\][^,]`)
 
 // The pages show what their command lines write.
 func TestPageShowsWhatTheCommandsWrite(t *testing.T) {

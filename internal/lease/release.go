@@ -510,7 +510,10 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
-	rel.round.Cast(i, &v, reply.Server)
+	found := v.Choice == claim.Granted
+	if rel.round.Cast(i, &v, reply.Server) && found && rel.awaited {
+		rel.lease.noteDeleted(claim.Nodes(0).With(i))
+	}
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}

@@ -33,6 +33,8 @@ type rareWrites struct {
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	filled  time.Duration // the monotonic time at which a node last confirmed a fill: see fill.go
+	failed  *Release      // that of an Unlock that has failed: see unlocks.go
+	deleted claim.Nodes   // where failed has found the value, and the validity had not ended
 	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
 	room    [1]leaving    // for leaving
 }

@@ -368,19 +368,21 @@ func (r *Round) sendAgain() (refusals []error) {
 }
 
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
-// none or it is not known. Cast changes *v to the vote as it counts.
-func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) {
-	late := r.add(i, v, by)
+// none or it is not known. Cast changes *v to the vote as it counts. missed reports that the vote came too late to count,
+// although the votes before it have decided nothing.
+func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) (missed bool) {
+	late, missed := r.add(i, v, by)
 	if v.Choice != claim.Pending { // otherwise the node has been asked again
 		r.tellTracer(i, v, late, false)
 	}
+	return missed
 }
 
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
 // one belongs to a caller who must go on to the other nodes, whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
-	late := r.add(i, &v, nil)
+	late, _ := r.add(i, &v, nil)
 	r.tellTracer(i, &v, late, true)
 	r.NoteHealth(i, v, nil)
 }
@@ -533,7 +535,7 @@ var errOtherServer = errors.New("it is another server than before, which may be 
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
 // too. late reports whether the vote came too late to count. add changes *v to the vote as it counts.
-func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
+func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
@@ -541,11 +543,11 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 		if r.hastened {
 			r.noteTooLateLocked(i)
 		}
-		return true
+		return true, !r.final
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
-		return false
+		return false, false
 	}
 	if v.Choice != claim.Failed && r.set.standsForLess(i, r.Rule()) {
 		*v = v.Fails(errOtherServer)
@@ -562,7 +564,7 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 		r.askAgainLocked()
 		if b.choice == claim.Pending {
 			*v = claim.Vote{}
-			return false
+			return false, false
 		}
 	}
 	switch {
@@ -577,7 +579,7 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 	if r.all != nil && r.missingLocked() == 0 {
 		close(r.all)
 	}
-	return false
+	return false, false
 }
 
 // onceLocked changes *v, the vote of node i, or the vote of another node, if both are addresses of one server. A server votes

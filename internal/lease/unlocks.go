@@ -1,0 +1,162 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// An Unlocks is what a Mutex remembers of its last Unlock: calls that come while it is under way wait for its outcome, and
+// calls that come after it has failed ask what has become of the release. The mutex of the Mutex guards it.
+type Unlocks struct {
+	lease *Lease     // what the Unlock releases; nil if there is nothing to remember, or if it is adopted
+	last  *Unlocking // nil until a call waits for the Unlock, or it has failed, unless its lease is adopted
+}
+
+// An Unlocking is one Unlock, as other calls see it.
+type Unlocking struct {
+	from  any           // what the lease is adopted from, because it is made only after the Unlock has begun; otherwise nil
+	done  chan struct{} // closed when the Unlock has ended, or is forgotten; the rest does not change from then on
+	lease *Lease        // nil if it is forgotten
+	ok    bool
+	err   error
+}
+
+// Begin remembers an Unlock of l, or of a lease that will be adopted from a pointer, instead of any other.
+func (u *Unlocks) Begin(l *Lease, from any) {
+	u.Forget()
+	u.lease = l
+	if l == nil {
+		u.last = &Unlocking{from: from, done: make(chan struct{})}
+	}
+}
+
+// Last returns the last Unlock, nil if there is nothing to wait for or to ask.
+func (u *Unlocks) Last() *Unlocking {
+	if u.lease != nil && u.last == nil {
+		u.last = &Unlocking{done: make(chan struct{})}
+	}
+	return u.last
+}
+
+// End notes how the Unlock of l has ended; for from see Begin. l is nil if the Unlock has panicked before there was a
+// lease. If nothing more can be learned of the Unlock, later calls find none.
+func (u *Unlocks) End(l *Lease, from any, ok bool, err error) {
+	if from == nil && u.lease != l || from != nil && (u.last == nil || u.last.from != from) {
+		return // the Mutex has been locked again
+	}
+	settled := ok || l == nil || l.failedRelease() == nil
+	if last := u.last; last != nil || !settled {
+		last = u.Last()
+		last.lease, last.ok, last.err = l, ok, err
+		close(last.done)
+	}
+	if settled {
+		*u = Unlocks{}
+	}
+}
+
+// Forget forgets the last Unlock, because the Mutex is locked again.
+func (u *Unlocks) Forget() {
+	if u.last != nil && !u.last.HasEnded() {
+		close(u.last.done)
+	}
+	*u = Unlocks{}
+}
+
+// Settle forgets an Unlock that has succeeded after all.
+func (u *Unlocks) Settle(last *Unlocking) {
+	if u.last == last {
+		*u = Unlocks{}
+	}
+}
+
+// HasEnded reports whether the Unlock has ended.
+func (u *Unlocking) HasEnded() bool {
+	select {
+	case <-u.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until the Unlock has ended, and reports false if ctx is done before.
+func (u *Unlocking) Wait(ctx context.Context) bool {
+	if u.HasEnded() {
+		return true
+	}
+	select {
+	case <-u.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Outcome returns what the Unlock, which has ended, has returned. known is false if it is forgotten.
+func (u *Unlocking) Outcome() (ok bool, err error, known bool) { //nolint:revive // err is no failure of this call
+	return u.ok, u.err, u.lease != nil
+}
+
+// Retry repeats the release of the Unlock, which has failed, at once where a repetition is due later, and waits for the
+// nodes, for the node deadline. It reports whether a quorum has confirmed the release by then, before the validity ended.
+func (u *Unlocking) Retry(ctx context.Context) bool {
+	l, rel := u.lease, u.lease.failedRelease()
+	k, r := l.terms.Keeper, l.writes.needRare()
+	k.repeats.Hurry(func(f alarm.Firer) bool { again, is := f.(repetition); return is && again.release == rel })
+	left := l.terms.Timing.NodeTimeout
+	for pause := time.Millisecond; ; pause *= 2 {
+		r.mu.Lock()
+		won := rel.round.Rule().Quorum(r.deleted)
+		r.mu.Unlock()
+		pause = min(pause, left)
+		if left -= pause; won || pause <= 0 || rel.open.Load() == 0 || !k.Pause(ctx, pause, nil) {
+			return won
+		}
+	}
+}
+
+// Outlives notes that the release, whose Wait has returned res, goes on after its Unlock has failed.
+func (rel *Release) Outlives(res quorum.Result) {
+	granted := claim.Nodes(0)
+	for i, v := range res.Votes {
+		if v.Choice == claim.Granted {
+			granted = granted.With(i)
+		}
+	}
+	if res.Won && rel.inTime {
+		granted = rel.round.Rule().All()
+	}
+	rel.lease.noteDeleted(granted)
+	r := rel.lease.writes.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = rel
+}
+
+// failedRelease returns the release of an Unlock that has failed, nil if there is none.
+func (l *Lease) failedRelease() *Release {
+	r := l.writes.rare.Load()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// noteDeleted notes nodes on which the release of an Unlock has found the value, unless the validity has ended.
+func (l *Lease) noteDeleted(nodes claim.Nodes) {
+	if l.Begun() && !l.WasValid(clock.Now()) {
+		return
+	}
+	r := l.writes.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deleted |= nodes
+}
