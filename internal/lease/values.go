@@ -170,14 +170,20 @@ func (u *use) takesLocked(now clock.Instant) bool {
 		return false
 	case !over:
 		return !u.released
-	case l.outlived: // its release keeps the keys for the rest
-		return sum(t.MinHold, t.Drift.Of(t.MinHold)) > now.Mono-l.First.Mono
+	case l.outlived:
+		return l.outlivesLocked(now)
 	case u.released:
 		return false
 	case l.state == Over && l.watched.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive the lease
 		return u.isOpen() || u.keysLast(now)
 	}
 	return false
+}
+
+// outlivesLocked reports whether the release of l, which Unlock has ended, may have kept its keys for the rest of a minimal hold.
+func (l *Lease) outlivesLocked(now clock.Instant) bool {
+	t := &l.terms.Timing
+	return l.outlived && sum(t.MinHold, t.Drift.Of(t.MinHold)) > now.Mono-l.First.Mono
 }
 
 // keysLast reports whether a key that u has set may still be there, if all of its commands have ended. u must have its lease.
@@ -340,10 +346,7 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 
 // endLocked reports whether u is over, and lets go of what only a use that goes on needs.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
-	switch {
-	case u.takesLocked(now), u.isOpen():
-		return false
-	case u.lease != nil && !u.released && !u.superseded.Load() && u.keysLast(now): // it may still be released
+	if u.isOpen() || u.lease != nil && !u.superseded.Load() && !u.isDoneLocked(now) {
 		return false
 	}
 	u.superseded.Store(true)
@@ -359,6 +362,14 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 		}
 	}
 	return true
+}
+
+// isDoneLocked reports whether the lease of u has been released, or its keys must have run out. It does not change the lease,
+// which may be that of another test, with a clock of its own.
+func (u *use) isDoneLocked(now clock.Instant) bool {
+	u.lease.mu.Lock()
+	defer u.lease.mu.Unlock()
+	return u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
 // settled forgets u if it is over. Each release of it has ended that calls settled.
