@@ -67,14 +67,20 @@ const (
 type use struct {
 	set        *quorum.Set
 	keys       []usedValue
-	before     atomic.Pointer[[]*use] // the uses for which nodes were doubted when this one began; nil once it is over
-	doubted    atomic.Uint64          // the claim.Nodes that do not count
-	superseded atomic.Bool            // nothing more is sent for it
-	renewed    atomic.Int64           // the monotonic time at which a node can last have set the TTL of a key
+	before     atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
+	doubted    atomic.Uint64             // the claim.Nodes that do not count
+	superseded atomic.Bool               // nothing more is sent for it
+	renewed    atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
 	nodes      []nodeUse
 
 	lease    *Lease // nil once nothing of it matters but the losses; guarded by valueLog.mu, as is the next
 	released bool   // or its adoption has failed
+}
+
+// An earlier is a use for which nodes were doubted when a later one began.
+type earlier struct {
+	*use
+	on claim.Nodes
 }
 
 // A nodeUse is what one lease does on one node.
@@ -129,7 +135,7 @@ func (u *use) heardInOrder(i int) {
 		return
 	}
 	for _, b := range *before {
-		if b.set != u.set || b.nodes[i].open.Load() > 0 || b.nodes[i].lost.Load() != nil {
+		if b.on.Has(i) && (b.set != u.set || b.nodes[i].open.Load() > 0 || b.nodes[i].lost.Load() != nil) {
 			return
 		}
 	}
@@ -213,7 +219,7 @@ func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes clai
 			if open || lost != nil && !lost.isOver(set.RunID(i), q, i) {
 				nodes = nodes.With(i)
 			}
-			asks = asks || lost != nil && now-lost.at >= deliveredWithin || u.set != set && set.RunID(i) == ""
+			asks = asks || lost != nil && now-lost.at >= deliveredWithin || u.set != set && (open || set.RunID(i) == "")
 		}
 	}
 	return nodes, asks
@@ -265,7 +271,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now, set := clock.Now(), l.terms.Keeper.Set
-	own, before := newUse(l), []*use(nil)
+	own, before := newUse(l), []earlier(nil)
 	for pass := range 2 { // the first one changes nothing
 		for _, key := range own.keys {
 			for _, u := range v.uses[key] {
@@ -284,7 +290,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 					u.superseded.Store(true) // before doubts: see sendsRelease
 					if nodes, _ := u.doubts(set, q, now.Mono); nodes != 0 {
 						own.doubted.Or(uint64(nodes))
-						before = append(before, u)
+						before = append(before, earlier{u, nodes})
 					}
 				}
 			}
