@@ -388,6 +388,13 @@ func (v *valueLog) settled(u *use) {
 	}
 }
 
+// ForgetValues forgets all uses. It is for tests.
+func ForgetValues() {
+	usedValues.mu.Lock()
+	defer usedValues.mu.Unlock()
+	usedValues.uses, usedValues.count = nil, 0
+}
+
 // mayComeBack reports whether the value of l may come back on its name: a user's function has made it, or l was adopted.
 func (l *Lease) mayComeBack() bool {
 	if l.writes.use() != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
