@@ -120,10 +120,23 @@ func WithNodeTimeout(timeout time.Duration) Option {
 }
 
 // WithGenValueFunc sets the function that makes the value of each attempt. The value proves the ownership of
-// the keys that the attempt has set. The default is 130 bits from crypto/rand. Each attempt needs a fresh
-// value: if one were used twice, the late release of the first attempt would delete the keys of the second.
-// So Lock fails if the value is among the last hundred thousand values of the process. Lock also fails,
-// without a further attempt, if the function returns an error, an empty value or a value that begins with
+// the keys that the attempt has set. The default is 130 bits from crypto/rand. A value should be hard to guess,
+// because everybody who knows it can release the lock, with ForceUnlock or WithValue, and can pass its Sequencer off
+// as current.
+//
+// The function may return one value again, such as the ID of a worker. On another name it is always free. On the same name
+// these rules keep the locks apart:
+//
+//   - While a lock of this process has the value, every other Mutex of the process finds the name taken (*ErrTaken), and
+//     leaves the keys alone. That includes a lock that was detached, and keys that stay for WithMinHold or WithLockDelay.
+//   - A late release of the earlier lock would delete the key of the new one. So a node that may still run a command of
+//     the earlier lock does not count for the new lock. The error of that node says so. Normally the node has answered
+//     before the new lock asks it. If its answer was lost, it counts again once it has been restarted, or once it
+//     answers two minutes later.
+//   - Two processes must not use one value for one name. Each would release the lock of the other.
+//   - Nobody can tell the Sequencer of one lock from that of the next. Do not use such a value with Current or Detach.
+//
+// Lock fails, without a further attempt, if the function returns an error, an empty value or a value that begins with
 // "readers\n", or with WithShared a value that contains "\n". Many goroutines may call the function at once.
 // The option excludes WithOwner.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {

@@ -49,6 +49,9 @@ func (l rivalLibrary) NewMutex(name string, o safety.Options) safety.Mutex {
 	if o.Value != "" {
 		options = append(options, rival.WithValue(o.Value))
 	}
+	if o.Generated != "" {
+		options = append(options, rival.WithGenValueFunc(func() (string, error) { return o.Generated, nil }))
+	}
 	if o.Heal {
 		options = append(options, rival.WithSetNXOnExtend())
 	}
@@ -77,6 +80,7 @@ straggler's SET lands after Unlock
 extend confirmed after Until does not succeed
 Valid answered after Until is not true
 extend of a shorter expiry shortens no TTL
+one value for all locks of a process: no second holder
 extend after Unlock, with healing, resurrects nothing
 extend after a loss, with healing, resurrects nothing
 extend after expiry fails, says expired and not taken

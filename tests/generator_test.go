@@ -1,7 +1,9 @@
 package redsync_test
 
 import (
+	"context"
 	"crypto/rand"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -50,34 +52,159 @@ func repeating(value string) redsync.Option {
 	return withGenValueFunc(func() (string, error) { return value, nil })
 }
 
-// The error does not show the value, which is a secret.
-func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
-	onKit(t, func(k kit) {
-		value := rand.Text()
-		constant := repeating(value)
-		k.unlock(locked(k, k.NewMutex("lock", constant)))
-		err := k.NewMutex("other", constant).Lock()
-		require.NotErrorIs(k, err, redsync.ErrFailed)
-		assert.ErrorContains(k, err, "WithGenValueFunc returned a value that it has returned before")
-		assert.NotContains(k, err.Error(), value)
-
-		constant = repeating(rand.Text())
-		k.held(constant)
-		require.ErrorContains(k, k.another().NewMutex("lock", constant).TryLock(), "returned before")
-		assert.Equal(k, 5, k.keys("lock"), "the holder's keys stay")
-	})
+// sameValue is what a process may do with one value, which constant makes each time.
+var sameValue = map[string]func(f field, constant redsync.Option){
+	"many names": func(f field, constant redsync.Option) {
+		for range 2 {
+			var all []*redsync.Mutex
+			for i := range 50 {
+				all = append(all, locked(f, f.NewMutex(strconv.Itoa(i), constant)))
+			}
+			for _, m := range all {
+				f.unlock(m)
+			}
+		}
+		f.unlock(locked(f, f.NewMultiMutex([]string{"0", "1"}, constant)))
+	},
+	"one name again": func(f field, constant redsync.Option) {
+		m := f.NewMutex("lock", constant)
+		for range 20 {
+			f.unlock(locked(f, m))
+			f.unlock(f.obtains(constant))
+		}
+		locked(f, m)
+		sleep(8 * sec) // it has run out
+		f.unlock(locked(f, m))
+	},
+	"contended": func(f field, constant redsync.Option) {
+		other := f.as(f.another()).held()
+		waiter := f.inLine(constant)
+		sleep(3 * sec)
+		f.unlock(other)
+		f.served(waiter, sec)
+		f.unlock(f.obtains(constant))
+	},
+	"a leader again": func(f field, constant redsync.Option) {
+		for range 3 {
+			require.NoError(f, f.Lead(f.Context(), "lock", func(context.Context) error {
+				sleep(20 * sec)
+				return nil
+			}, constant))
+		}
+	},
+	"while it is held": func(f field, constant redsync.Option) { // redsync v4 deletes the keys: see examples/migration
+		m := f.held(constant)
+		for _, rs := range []*redsync.Redsync{f.Redsync, f.another(), f.Redsync} {
+			var taken *redsync.ErrTaken
+			require.ErrorAs(f, rs.NewMutex("lock", constant).TryLock(), &taken)
+			assert.Len(f, taken.Nodes, 5)
+			f.keysOn(5)
+		}
+		waiters := []*call{f.inLine(constant), f.waits(f.another(), constant)}
+		sleep(5 * sec)
+		f.stillWait(waiters...)
+		f.extends(m)
+		f.unlock(m)
+		f.served(waiters[0], sec)
+		f.served(waiters[1], sec)
+	},
+	"while it was adopted": func(f field, constant redsync.Option) {
+		m := f.held(constant)
+		s := must(m.Detach(f.Context()))
+		require.ErrorContains(f, f.tries(constant), "taken")
+		heir := f.another().NewMutex("lock", redsync.WithSequencer(s))
+		f.extends(heir)
+		sleep(5 * sec)
+		f.extends(heir)
+		sleep(5 * sec)
+		require.ErrorContains(f, f.tries(constant), "taken")
+		f.keysOn(5)
+		f.unlock(heir)
+		f.unlock(f.obtains(constant))
+		_, err := f.NewMutex("lock", redsync.WithValue(s.Value)).Unlock() // as a process may do when it starts
+		errorIs(f, err, redsync.ErrLockAlreadyExpired)
+		f.unlock(f.obtains(constant))
+	},
+	"while its keys stay on purpose": func(f field, constant redsync.Option) {
+		f.unlock(f.held(constant, withMinHold(20*sec)))
+		sleep(10 * sec)
+		require.ErrorContains(f, f.tries(constant), "taken")
+		f.keysOn(5)
+		sleep(11 * sec)
+		f.held(constant, withLockDelay(20*sec))
+		sleep(10 * sec) // it has run out
+		require.ErrorContains(f, f.tries(constant), "taken")
+		f.keysOn(5)
+		sleep(20 * sec)
+		f.unlock(f.obtains(constant))
+	},
+	"on other nodes": func(f field, constant redsync.Option) {
+		f.held(constant)
+		others := embedded.Start(3)
+		f.Cleanup(others.Close)
+		there := process(others)
+		f.closes(there)
+		f.unlock(locked(f, there.NewMutex("lock", constant)))
+		f.keysOn(5)
+	},
 }
 
-func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
-	play(t, func(f field) {
+func TestAValueOfTheUsersOwnComesBack(t *testing.T) {
+	for name, use := range sorted(sameValue) {
+		t.Run(name, func(t *testing.T) { play(t, func(f field) { use(f, repeating(rand.Text())) }) })
+	}
+}
+
+// A node whose reply was lost may run the release again later. Whatever makes sure that it does not, the lock works there.
+func TestANodeThatMayStillRunAReleaseDoesNotCountForItsValue(t *testing.T) {
+	const doubt = "it may still run a command of an earlier lock with the same value"
+	late := embedded.Fault{LoseReply: true, Again: 5 * sec}
+	for name, ends := range map[string]func(f field){
+		"restarted":       func(f field) { f.reboot(false, 2, 3, 4); wake(f.Redsync) },
+		"answers later":   func(field) { sleep(2 * minute) },
+		"one value again": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				value := rand.Text()
+				constant := repeating(value)
+				m := f.held(constant)
+				onEach(f.nodes[2:], "evalsha", 1, late)
+				_, _ = m.Unlock()
+				sleep(sec)
+				for range 2 {
+					err := m.TryLock()
+					errorIs(f, err, redsync.ErrNoQuorum)
+					says(f, err, named(2)+doubt, named(3)+doubt, named(4)+doubt)
+					assert.NotContains(f, err.Error(), value)
+				}
+				f.unlock(f.obtains()) // with another value
+				f.unlock(locked(f, f.NewMutex("other", constant)))
+				if ends == nil {
+					return
+				}
+				ends(f)
+				require.NoError(f, m.TryLock())
+				f.extends(m)
+				f.unlock(m)
+			})
+		})
+	}
+	play(t, func(f field) { // the others are a quorum
 		constant := repeating(rand.Text())
-		for _, n := range f.nodes[2:] {
-			n.On("set", 1, embedded.Fault{Delay: 17 * sec})
-		}
-		a := f.NewMutex("lock", constant)
-		require.Error(f, a.TryLock())
-		sleep(16 * sec)
-		require.ErrorContains(f, a.TryLock(), "returned before")
+		m := f.held(constant)
+		onEach(f.nodes[3:], "evalsha", 1, late)
+		f.unlock(m)
+		sleep(sec)
+		m = f.obtains(constant, withExpiry(minute))
+		sleep(5 * sec) // the nodes delete the keys
+		assert.Equal(f, 3, f.nodes.Keys("lock"))
+		errorIs(f, f.another().NewMutex("lock").TryLock(), redsync.ErrFailed)
+		f.extends(m)
+		f.refuse(2)
+		ok, err := m.Extend()
+		assert.False(f, ok)
+		says(f, err, named(3), named(4))
 	})
 }
 

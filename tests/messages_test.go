@@ -205,6 +205,13 @@ var provocations = map[string]func(f speech) error{
 		f.three("evalsha", 1, embedded.Fault{LoseReply: true})
 		return f.tries()
 	},
+	"a release may come late": func(f speech) error {
+		constant := repeating("worker 7")
+		m := f.held(constant)
+		f.three("evalsha", 1, embedded.Fault{LoseReply: true})
+		_, _ = m.Unlock()
+		return f.tries(constant)
+	},
 	"too much outstanding": func(f speech) error {
 		f.uses(f.process(pool.WithOutstanding(1)))
 		f.meet()

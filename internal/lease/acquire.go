@@ -58,6 +58,9 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
+	if t.UserValues && !l.mayUse(ctx, limits) {
+		return nil, t.takenHere()
+	}
 	l.specialize(at, turn)
 	op := (*acquire)(l)
 	if t.Fencing {

@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // An Extension is the operation that prolongs a lease.
@@ -93,8 +94,11 @@ func (e Extension) behindFill() behindFill {
 // if it had none. If a quorum prolongs l, l takes that token.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
+	usedValues.join(l)
 	res := l.terms.Keeper.Set.Start(ctx, confirming{e}, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
-	if res.Won && token != 0 {
+	if !res.Won {
+		usedValues.leave(l)
+	} else if token != 0 {
 		l.takeToken(token)
 	}
 	return res, e
@@ -129,9 +133,6 @@ func (l *Lease) extensionFrom(start clock.Instant) Extension {
 }
 
 func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
-	if l.terms.UserValues {
-		usedValues.keep(l.claim.Value())
-	}
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
@@ -226,7 +227,7 @@ func (e Extension) Sending(i int) {
 	if e.needsUndoing() {
 		e.lease.writes.sending(i)
 	} else {
-		e.lease.writes.prolongs()
+		e.lease.writes.prolongs(i)
 	}
 }
 
@@ -235,7 +236,7 @@ func (e Extension) Unsent(i int) {
 	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {
-		e.lease.writes.prolonged()
+		e.lease.writes.prolonged(i, pool.NotSent)
 	}
 }
 

@@ -55,6 +55,9 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 	} else {
 		a.writes.answered(i, reply)
 	}
+	if u := a.writes.use(); u != nil && reply.Conn != 0 && reply.Fate == pool.Answered {
+		u.heardInOrder(i)
+	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
@@ -73,6 +76,7 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 		}
 	}
 	l.failIfRestarted(&v, i, reply.Server, a.First)
+	l.failIfDoubted(&v, i)
 	return v, v.Choice == claim.Granted
 }
 
@@ -158,7 +162,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply)
 	} else {
-		e.lease.writes.prolonged()
+		e.lease.writes.prolonged(i, reply.Fate)
 		e.lease.writes.noteRenewal()
 	}
 	e.lease.writes.confirms(i, v.Answer.Found)
@@ -178,6 +182,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		return e.lease.unlessReplaced(e.claim, v)
 	}
 	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
+	e.lease.failIfDoubted(&v, i)
 	return v
 }
 
@@ -212,6 +217,9 @@ func (c check) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
 	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}
+	if v.Choice == claim.Granted {
+		c.lease.failIfDoubted(&v, i)
+	}
 	return c.lease.unlessReplaced(c.claim, v)
 }
 
@@ -233,6 +241,13 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
 	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
+	}
+}
+
+// failIfDoubted makes v, which is a grant of node i, a failure if a command of an earlier lease may still come there.
+func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
+	if u := l.writes.use(); u != nil && u.isDoubted(i) {
+		*v = v.Fails(quorum.ErrDoubted)
 	}
 }
 

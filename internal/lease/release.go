@@ -70,6 +70,7 @@ type extras struct {
 	turnover script.Turnover
 	room     [1]script.Ticket // for turnover.Leave
 	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
+	use      *use             // of a value that may come back; nil for others
 	began    time.Duration    // the monotonic time at which it was made; only set with surplus
 }
 
@@ -141,14 +142,29 @@ func (l *Lease) Release(how Releasing) *Release {
 		// Every claim of a lease with a MinHold is one: WithMinHold excludes WithShared.
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
+	whole := how.claim == nil && how.nodes == 0
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
+	}
+	var use *use
+	if l.mayComeBack() {
+		if use = usedValues.release(l, whole); use == nil { // a later lease has the value: the release changes the queues alone
+			rel.claim, rel.shortens = nobodysClaim(l.terms), false
+			if how.claim != nil {
+				how.nodes = 0
+			}
+		}
 	}
 	someLeave := l.writes.someLeave()
 	rel.queued = someLeave || k.Waiters.Any()
 	rel.extras = &noExtras
 	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
 		rel.extras = rel.newExtras(how)
+	} else if use != nil {
+		rel.extras = &extras{}
+	}
+	if use != nil {
+		rel.extras.use = use
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
@@ -247,8 +263,14 @@ func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 
 // Nobody returns a lease whose value no node ever has. Its releases only change the queues.
 func Nobody(t *Terms) *Lease {
-	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
+	l := New(t, nobodysValue(t), clock.Now())
+	l.value.shown = false
+	return l
 }
+
+func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String() }
+
+func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
 // LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the
 // Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
@@ -372,12 +394,22 @@ func (rel *Release) sendBehind(i int) {
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
+	use := rel.extras.use
+	if use != nil && !use.sendsRelease(i) { // a later lease has the value, and its release goes to node i
+		s.paced, s.unvoted = false, false
+		rel.round.Refuse(i, quorum.ErrDoubted)
+		rel.nodeEnded(i, true)
+		return false
+	}
 	err := k.Set.Nodes[i].Send(pool.Request{
 		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
+	}
+	if use != nil {
+		use.ended(i, pool.NotSent)
 	}
 	if s.paced && k.drains[i].putBack(rel, err) {
 		return true
@@ -426,6 +458,9 @@ func (rel *Release) args(as form, encoded bool) []any {
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
+	if u := rel.extras.use; u != nil {
+		u.ended(i, reply.Fate)
+	}
 	rel.round.NoteLate(i, reply)
 	if reply.Err != nil && !sent.form.inFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
@@ -578,6 +613,9 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	}
 	if last {
 		k.unsettled.remove(&rel.seat)
+		if u := rel.extras.use; u != nil {
+			usedValues.settled(u)
+		}
 	}
 }
 

@@ -43,6 +43,9 @@ func SameProcess(a, b any) bool { return Keeper(a).Waiters == Keeper(b).Waiters 
 // proposes greater tokens, as if its clock were ahead.
 func KnowsToken(r any, name string, token uint64) { Keeper(r).Tokens.Raise([]string{name}, token) }
 
+// ForgetValues makes the library forget which values of users it has used.
+func ForgetValues() { lease.ForgetValues() }
+
 // WaitOutSplits makes a *redsync.Redsync that has not been used wait for the node deadline where votes are split, as if
 // nodes that are late might still decide.
 func WaitOutSplits(r any) { Keeper(r).Set.WaitOutSplits() }

@@ -297,6 +297,28 @@ func (s *servers) merger() *merger {
 	return m
 }
 
+// RunID returns which server process is known to be node i, "" if none is.
+func (s *servers) RunID(i int) string {
+	if known := s.identity.servers[i].Load(); known != nil {
+		return known.RunID
+	}
+	return ""
+}
+
+// MayBeOne reports whether node i of s and node j of t may be one server with the same keys.
+func (s *Set) MayBeOne(i int, t *Set, j int) bool {
+	a, b := s.Nodes[i].keyspace, t.Nodes[j].keyspace
+	switch mine, other := s.RunID(i), t.RunID(j); {
+	case s.identity == t.identity && i == j:
+		return true
+	case a != nil && b != nil && a != b:
+		return false
+	case mine != "" && other != "":
+		return mine == other
+	}
+	return s.identity != t.identity
+}
+
 // sameServer reports whether two answers are known to come from one process.
 func sameServer(s, t *pool.Server) bool {
 	return isKnown(s) && isKnown(t) && s.RunID == t.RunID

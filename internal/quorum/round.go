@@ -518,8 +518,8 @@ type NotCounted interface {
 }
 
 func hasAnswered(err error) bool {
-	_, not := err.(NotCounted)                            //nolint:errorlint // it is not wrapped
-	return not || err == ErrDuplicate || err == ErrFilled //nolint:errorlint // sentinels
+	_, not := err.(NotCounted)                                                 //nolint:errorlint // it is not wrapped
+	return not || err == ErrDuplicate || err == ErrFilled || err == ErrDoubted //nolint:errorlint // sentinels
 }
 
 // ErrDuplicate is the error of a vote that does not count because its server has voted already, as another node, or may
@@ -528,6 +528,9 @@ var ErrDuplicate = errors.New("it is the same server as another node")
 
 // ErrFilled is the error of a node that has the lock only because the key was set there after the lock was acquired.
 var ErrFilled = errors.New("its key was set after the lock was acquired, and does not count")
+
+// ErrDoubted is the error of a node whose grant a late command of another lock may take back.
+var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
 // errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
 // known to be in both.

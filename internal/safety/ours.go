@@ -47,6 +47,9 @@ func (o ours) NewMutex(name string, set Options) Mutex {
 	if set.Value != "" {
 		options = append(options, redsync.WithValue(set.Value))
 	}
+	if set.Generated != "" {
+		options = append(options, redsync.WithGenValueFunc(func() (string, error) { return set.Generated, nil }))
+	}
 	if set.Heal {
 		options = append(options, redsync.WithSetNXOnExtend())
 	}

@@ -30,6 +30,7 @@ type Options struct {
 	Tries      int
 	RetryDelay time.Duration
 	Value      string // WithValue
+	Generated  string // WithGenValueFunc: each attempt gets this value
 	Heal       bool   // WithSetNXOnExtend
 }
 

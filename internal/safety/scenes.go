@@ -46,6 +46,7 @@ var Scenes = []Scene{
 	{"Valid notices keys lost on a majority", false, validNoticesLoss},
 	{"two nodes restart empty: the lock holds", false, minorityRestartsEmpty},
 	{"unlock by another value deletes nothing", false, unlockByAnotherValue},
+	{"one value for all locks of a process: no second holder", false, oneValue},
 	{"hand-off by WithValue", false, handOff},
 	{"Until is zero after Unlock; a second Unlock is an error", false, unlockTwice},
 	{"unlock after expiry says so and leaves the next holder alone", false, unlockAfterExpiry},
@@ -595,6 +596,32 @@ func unlockByAnotherValue(e *Env) error {
 	}
 	ok, err = m.UnlockContext(background)
 	return expect("Unlock", ok, err)
+}
+
+func oneValue(e *Env) error {
+	p, value := e.Process(), fmt.Sprint(rand.Uint64()) // which no scene beside this one has
+	try := func(name string) (Mutex, error) {
+		m := p.NewMutex(name, Options{Generated: value})
+		return m, m.TryLockContext(background)
+	}
+	holder, err := try(key)
+	if err != nil {
+		return err
+	}
+	for range 2 { // the rollback of the first may delete the holder's keys
+		if _, err := try(key); err == nil {
+			return errors.New("two holders")
+		}
+	}
+	_, other := try(key + " 2")
+	extended, err1 := holder.ExtendContext(background)
+	unlocked, err2 := holder.UnlockContext(background)
+	again, err3 := try(key)
+	if err := first(other, expect("Extend", extended, err1), expect("Unlock", unlocked, err2), err3); err != nil {
+		return err
+	}
+	unlocked, err = again.UnlockContext(background)
+	return expect("Unlock again", unlocked, err)
 }
 
 func handOff(e *Env) error {

@@ -100,6 +100,9 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	if c.class[unpolled] {
 		options, delays = append(options, c.polls()...), false
 	}
+	if value := fmt.Sprint("process ", c.process); c.class[constants] && !adopted {
+		options = append(options, redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
+	}
 	drawn.fences = c.fencing || c.oneIn(5)
 	drawn.watched = pick(4, redsync.WithWatchdog())
 	drawn.limited = pick(6, redsync.WithMaxHold(between(c.random, expiry/2, 3*expiry)))
@@ -189,6 +192,9 @@ func (c *simClient) lock() {
 // checkHandedOver checks that a process hands a lock or a permit over to its own clients, or shares it among its
 // readers, only for a short time, because other processes may wait for it.
 func (t *simTerm) checkHandedOver() {
+	if t.client.class[constants] {
+		return // it is never handed over, and has the value of earlier holds
+	}
 	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
 	if passed && t.shared.Load() {
 		t.client.together.Add(1)
@@ -407,7 +413,7 @@ func (t *simTerm) work() {
 		c.pause(t.expiry/2, 2*t.expiry)
 	case t.own != nil: // its Close would unlock a hold that was given away
 	case t.hasSeveral():
-	case kind == 2 || kind < 6 && c.class[values]:
+	case (kind == 2 || kind < 6 && c.class[values]) && !c.class[constants]:
 		t.giveAway()
 		return
 	}

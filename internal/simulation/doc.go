@@ -93,6 +93,9 @@
 //	go test -run 'TestSimulationOfForcers$' ./internal/simulation        # clients release locks by force (ForceUnlock)
 //	REDSYNC_SIM_FORCERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
 //
+//	go test -run 'TestSimulationOfConstantValues$' ./internal/simulation # all locks of a process have one value
+//	REDSYNC_SIM_CONSTANTS=201                                 # this many seeds; REDSYNC_SIM_FROM as above
+//
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
 //

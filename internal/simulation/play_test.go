@@ -164,6 +164,13 @@ func (s *simulation) play() {
 	if s.realm.changes() {
 		others.Go(func() { s.deploy(s.random(6)) })
 	}
+	if s.asked.mistake == forgets {
+		others.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				peek.ForgetValues()
+			}
+		})
+	}
 	if s.class[closing] {
 		others.Go(func() { s.closeAll(s.random(7)) })
 	}

@@ -93,6 +93,9 @@ const (
 	anyLabel mistake = "any label"
 )
 
+// forgets: processes forget at once which values they have used.
+const forgets mistake = "used values are forgotten"
+
 // rewrites says what a mistake replaces in the scripts. Mistakes that are not listed are made by clients.
 var rewrites = map[mistake]*strings.Replacer{
 	inPart: strings.NewReplacer("\nif first ~= 0 then",
@@ -166,6 +169,7 @@ const (
 	owners    = "owners"    // the values of many locks say an owner, of which each client has two; never drawn
 	lookers   = "lookers"   // clients look who holds, and the values of many locks say an owner; never drawn
 	forcers   = "forcers"   // clients release the locks of others by force, and the values of many say an owner; never drawn
+	constants = "constants" // all locks of a process have one value, which nobody shows; never drawn
 	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
@@ -306,6 +310,9 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.class[owners], p.class[lookers] = strings.Contains(in.with, owners), strings.Contains(in.with, lookers)
 	if p.class[forcers] = strings.Contains(in.with, forcers); p.class[forcers] {
 		p.fencing, p.lasts = true, p.lasts+3*time.Second
+	}
+	if p.class[constants] = strings.Contains(in.with, constants); p.class[constants] {
+		p.class[values] = false // a value that comes back does not tell whose it was
 	}
 	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
 		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
