@@ -204,8 +204,8 @@ func mentionsOld(t types.Type, depth int) bool {
 // isCalled says whether the name, perhaps with its package before it, is what a call calls.
 func isCalled(id *ast.Ident, stack []ast.Node) bool {
 	var n ast.Node = id
-	for i := len(stack) - 1; i >= 0; i-- {
-		switch parent := stack[i].(type) {
+	for _, each := range slices.Backward(stack) {
+		switch parent := each.(type) {
 		case *ast.SelectorExpr, *ast.ParenExpr:
 			n = parent
 		case *ast.CallExpr:
@@ -219,8 +219,8 @@ func isCalled(id *ast.Ident, stack []ast.Node) bool {
 
 // lookAtError reports a use of an error's variable.
 func (f *finder) lookAtError(id *ast.Ident, name string, stack []ast.Node) {
-	for i := len(stack) - 1; i >= 0; i-- {
-		switch parent := stack[i].(type) {
+	for _, each := range slices.Backward(stack) {
+		switch parent := each.(type) {
 		case *ast.SelectorExpr, *ast.ParenExpr:
 			continue
 		case *ast.BinaryExpr:
@@ -461,8 +461,7 @@ func (f *finder) lookAtOrder(body *ast.BlockStmt) {
 // reaches says whether the statements at the top of the stack can run on to the node: no block between them ends with a
 // jump, and they are no alternatives.
 func reaches(stack []ast.Node, to ast.Node) bool {
-	for i := len(stack) - 1; i >= 0; i-- {
-		n := stack[i]
+	for i, n := range slices.Backward(stack) {
 		if n.Pos() <= to.Pos() && to.End() <= n.End() {
 			if alternative, ok := n.(*ast.IfStmt); ok && alternative.Else != nil {
 				return alternative.Else.Pos() > to.Pos() || i+1 < len(stack) && stack[i+1] != ast.Node(alternative.Body)

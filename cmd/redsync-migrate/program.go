@@ -34,6 +34,7 @@ type program struct {
 
 	lines   []line
 	said    map[line]bool
+	named   map[string]bool // the files that do not compile
 	left    int
 	changed map[string][2][]byte // before and after, by file
 	blocked bool                 // a file to move does not compile
@@ -59,7 +60,8 @@ func (p *program) say(l line) {
 
 // load loads the packages once for each list of tags.
 func (p *program) load(ctx context.Context, tags, patterns []string) error {
-	p.patterns, p.seen, p.said, p.changed = patterns, map[string]bool{}, map[line]bool{}, map[string][2][]byte{}
+	p.patterns, p.seen, p.said, p.named = patterns, map[string]bool{}, map[line]bool{}, map[string]bool{}
+	p.changed = map[string][2][]byte{}
 	for _, list := range tags {
 		env, flags := os.Environ(), []string{}
 		for tag := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -96,6 +98,9 @@ func (p *program) find() {
 	for _, each := range p.packages {
 		looked[each.PkgPath] = true
 		p.clients = p.clients || each.Imports[goredis] != nil
+		for path := range each.Imports {
+			p.moves = p.moves || isOldPath(path)
+		}
 	}
 	for _, each := range p.packages {
 		if len(each.Errors) > 0 {
@@ -115,30 +120,47 @@ func (p *program) find() {
 	p.walk()
 }
 
-// broken names what keeps a package from being compiled. Of such a package no file is changed.
+// broken names the files that keep a package from being compiled, each with its first error. Of such a package no file is
+// changed.
 func (p *program) broken(each *packages.Package) {
+	first := map[string]line{}
+	slices.SortStableFunc(each.Errors, func(a, b packages.Error) int { return cmp.Compare(order(a), order(b)) })
 	for _, err := range each.Errors {
-		l := line{weight: hand, text: "does not compile: " + strings.ReplaceAll(strings.TrimSpace(err.Msg), "\n", " ")}
+		l := line{file: each.PkgPath, weight: hand}
 		if file, pos, ok := strings.Cut(err.Pos, ".go:"); ok {
 			l.file = file + ".go"
 			_, _ = fmt.Sscanf(pos, "%d:%d", &l.line, &l.col)
-		} else {
-			l.file = each.PkgPath
+			if !filepath.IsAbs(l.file) {
+				l.file = filepath.Join(p.dir, l.file)
+			}
+		} else if len(first) > 0 {
+			continue // it repeats them
 		}
-		if filepath.Ext(l.file) == ".go" && !filepath.IsAbs(l.file) {
-			l.file = filepath.Join(p.dir, l.file)
+		l.text = "does not compile: " + strings.ReplaceAll(strings.TrimSpace(err.Msg), "\n", " ")
+		if _, ok := first[l.file]; !ok && !p.named[l.file] {
+			first[l.file] = l
+			p.named[l.file] = true
+			p.say(l)
 		}
-		p.say(l)
 	}
-	for _, file := range append(slices.Clone(each.GoFiles), each.IgnoredFiles...) {
-		if slices.Contains(each.IgnoredFiles, file) {
-			continue
-		}
+	for _, file := range each.GoFiles {
 		p.seen[file] = true
 		if _, old := p.imports(file); old {
 			p.blocked, p.moves = true, true
 		}
 	}
+}
+
+// order is the place of an error among those of its package: what cannot be parsed comes first, then what has another
+// mistake, and then what only the go command says.
+func order(err packages.Error) int {
+	switch {
+	case !strings.Contains(err.Pos, ".go:"):
+		return 2
+	case err.Kind == packages.ParseError:
+		return 0
+	}
+	return 1
 }
 
 // analyze looks at those files of the package.
@@ -155,13 +177,10 @@ func (p *program) analyze(each *packages.Package, mine map[string]bool) {
 		switch {
 		case d.Category == "move":
 			p.change(at.Filename, each.Fset, d.SuggestedFixes[0].TextEdits)
-		case (d.Category == "hook" || d.Category == "mock") && !p.clients:
+		case !p.moves, (d.Category == "hook" || d.Category == "mock") && !p.clients: // they are about other programs
 		default:
 			p.say(line{at.Filename, at.Line, at.Column, rules[d.Category].weight, d.Message})
 		}
-	}
-	for _, file := range each.Syntax {
-		p.moves = p.moves || mine[each.Fset.Position(file.Pos()).Filename] && importsOld(file)
 	}
 	if _, err := analyzer.Run(pass); err != nil {
 		p.say(line{file: each.PkgPath, weight: hand, text: err.Error()})
@@ -225,7 +244,9 @@ func (p *program) walk() {
 	for _, each := range p.packages {
 		if len(each.GoFiles) > 0 {
 			dir := filepath.Dir(each.GoFiles[0])
-			bases[dir] = bases[dir]
+			if _, known := bases[dir]; !known {
+				bases[dir] = false
+			}
 		}
 	}
 	for base, below := range bases {
@@ -302,6 +323,9 @@ func (p *program) relative(file string) string {
 // finish shows or writes the changes, and prints the report.
 func (p *program) finish(diff, fix bool) error {
 	if !p.moves && len(p.lines) == 0 {
+		if len(p.packages) == 0 {
+			return errors.New("no packages: " + strings.Join(p.patterns, " "))
+		}
 		_, err := fmt.Fprintln(p.out, "no file imports redsync v4")
 		return err
 	}
