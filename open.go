@@ -85,6 +85,9 @@ const (
 // WithLogger, or to slog.Default() if there are none. A Ping writes none if each of the nodes was in a line of the last 10 s, or
 // if ctx ends before the 250 ms.
 //
+// A node of a Redis Cluster that a client of one address leads to counts as one that does not answer, unless it has all
+// slots: the error says which client is needed.
+//
 // Ping proves that nodes answer, and nothing else. A node answers even while a restart guard ignores its votes, or
 // while it refuses to write, or denies the commands of a lock to the client's user.
 func (r *Redsync) Ping(ctx context.Context) error {
@@ -159,7 +162,7 @@ func (c *core) askAll(ctx context.Context) answers {
 	limits := func(d time.Duration) quorum.Limits {
 		return quorum.Limits{Decide: d, Node: d, Over: c.keeper.Closing()}
 	}
-	round := set.Start(ctx, quorum.Ping{}, false)
+	round := set.Start(ctx, quorum.Ping{Whole: set.Nodes}, false)
 	first := round.Wait(ctx, limits(pingTimeout))
 	a := answers{quorum: first.Won, cut: first.Cut, rule: first.Rule.(form), missing: &failure{}}
 	rest, silent := restTimeout, quorum.ErrNoAnswer
@@ -167,7 +170,7 @@ func (c *core) askAll(ctx context.Context) answers {
 		rest = pingTimeout - time.Since(start)
 	}
 	if ctx.Err() == nil && rest > 0 {
-		round = set.Start(ctx, quorum.Ping{}, true)
+		round = set.Start(ctx, quorum.Ping{Whole: set.Nodes}, true)
 		a.quorum = round.Wait(ctx, limits(rest)).Won || a.quorum
 		silent = quorum.NoAnswerWithin(rest.Round(time.Millisecond))
 	}

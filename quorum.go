@@ -265,7 +265,7 @@ func noQuorum(res quorum.Result) error {
 		why = errForeign
 	case res.Rule.Blocks(failing(quorum.IsNameDenied)):
 		why = errNameDenied
-	case res.Rule.Blocks(permanent | failing(quorum.IsOfCommand)):
+	case res.Rule.Blocks(failing(quorum.IsDenial)):
 		why = errDenied
 	}
 	return &said{why, text}

@@ -91,6 +91,8 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		return obey(ctx, text, in, out, permitsChild)
 	case "waiters":
 		return obey(ctx, text, in, out, waitersChild)
+	case "one-node":
+		return obey(ctx, text, in, out, oneNodeChild)
 	case "proxy":
 		return obey(ctx, text, in, out, proxyChild)
 	default:

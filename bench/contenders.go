@@ -92,8 +92,8 @@ var contenders = []contender{
 		open: openRueidislock, like: likeRueidislock, keyPrefix: "rueidislock:0:",
 	},
 	{
-		name: oneNode, single: true, inScripts: []string{"set", "getrange", "get", "del"},
-		open: openRedislock, like: likeNothing,
+		name: oneNode, single: true, inScripts: []string{"msetnx", "mset", "getrange", "pexpire", "mget", "del"},
+		open: openRedislock, like: likeRedislock,
 	},
 	{name: floor, strict: true, inScripts: []string{"get", "del"}, open: openFloor, like: likeNothing},
 }
@@ -272,17 +272,18 @@ func (l *redsyncLibrary) Close() error { return l.close() }
 // redislockLibrary is bsm/redislock on the first node.
 type redislockLibrary struct {
 	clients
-	locker *redislock.Client
-	ttl    time.Duration
+	locker  *redislock.Client
+	ttl     time.Duration
+	options *redislock.Options // the zero value: no retries
 }
 
 func openRedislock(addrs []string, ttl time.Duration) (library, error) {
 	cs := dial(addrs[:1])
-	return &redislockLibrary{clients: cs, locker: redislock.New(cs[0]), ttl: ttl}, nil
+	return &redislockLibrary{clients: cs, locker: redislock.New(cs[0]), ttl: ttl, options: new(redislock.Options)}, nil
 }
 
 func (l *redislockLibrary) Lock(ctx context.Context, name string) (held, error) {
-	lock, err := l.locker.Obtain(ctx, name, l.ttl, nil)
+	lock, err := l.locker.Obtain(ctx, name, l.ttl, l.options)
 	return redislockLock{lock}, err
 }
 

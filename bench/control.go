@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bsm/redislock"
 	rival "github.com/go-redsync/redsync/v4"
 	rivalredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/redis/go-redis/v9"
@@ -164,8 +165,11 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 		return err
 	}
 	got, want := reflect.ValueOf(lock), reflect.ValueOf(like)
-	if l, ok := lib.(rueidislockLibrary); ok {
+	switch l := lib.(type) {
+	case rueidislockLibrary:
 		got = reflect.ValueOf(l.locker)
+	case *redislockLibrary:
+		got = reflect.ValueOf(l.options)
 	}
 	m, ok := like.(*redsync.Mutex)
 	if !ok {
@@ -207,6 +211,8 @@ func likeRueidislock(_ int, ttl time.Duration) (any, error) {
 		KeyValidity:   ttl, TryNextAfter: ttl, KeyMajority: 1, NoLoopTracking: true,
 	})
 }
+
+func likeRedislock(int, time.Duration) (any, error) { return new(redislock.Options), nil }
 
 // noSettings are the fields that the function differ skips. They may differ between two locks or
 // clients with the same settings, or change while the library is in use.

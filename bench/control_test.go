@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bsm/redislock"
 	rival "github.com/go-redsync/redsync/v4"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -152,6 +153,12 @@ func mislabelled() (list []wrong) {
 		add(the(name).longer(-patientExpiry*4/10), "a node keeps its lock for ")
 		add(the(name).longer(patientExpiry/10), "a node keeps its lock for ")
 	}
+	add(the(oneNode).with(func(lib library) {
+		lib.(*redislockLibrary).options.RetryStrategy = redislock.LinearBackoff(time.Millisecond)
+	}), "its lock.RetryStrategy is false, want true")
+	twoKeys := the(oneKey)
+	twoKeys.open = func(addrs []string, ttl time.Duration) (library, error) { return openKeys(addrs, ttl, 2) }
+	add(twoKeys, "its lock.majority is 2, want 1")
 	add(the(oneKey).longer(-patientExpiry*4/10), "its lock.validity is ")
 	for _, name := range []string{ours, defaults, failFast, oneNode} {
 		add(the(name).with(func(lib library) {

@@ -145,11 +145,11 @@ func flush(ctx context.Context, look []*redis.Client) error {
 }
 
 // verdict returns an error if a strict contender left keys behind, or failed to lock or unlock, in the
-// scenes distinct, names, readers and permits.
+// scenes distinct, one-node, names, readers and permits.
 func verdict(results []*result) error {
 	var errs []error
 	for _, r := range results {
-		healthy := []string{distinctScene.name, namesScene.name, readersScene.name, permitsScene.name}
+		healthy := []string{distinctScene.name, namesScene.name, readersScene.name, permitsScene.name, oneNodeScene.name}
 		if !slices.Contains(healthy, r.cell.Scene) || !r.cell.contender.strict {
 			continue
 		}

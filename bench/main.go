@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -199,7 +200,7 @@ func sceneNames() string {
 // pickScenes returns the scenes of a comma-separated list, in the report's order.
 func pickScenes(list string) ([]scene, error) {
 	if list == "all" {
-		return scenes, nil
+		return slices.DeleteFunc(slices.Clone(scenes), func(sc scene) bool { return sc.apart }), nil
 	}
 	wanted := make(map[string]bool)
 	for name := range strings.SplitSeq(list, ",") {

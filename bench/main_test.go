@@ -167,10 +167,10 @@ func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestResultsArePrintedByThisReport compares results.txt with the code: the scenes, what it says of them, and the titles
+// TestResultsArePrintedByThisReport compares results.txt and one-node.txt with the code: the scenes, what it says of them, and the titles
 // of the columns.
 func TestResultsArePrintedByThisReport(t *testing.T) {
-	text := read(t, "results.txt")
+	text := read(t, "results.txt") + read(t, "one-node.txt")
 	report := readTables(text)
 	for _, sc := range scenes {
 		if sc.name != ownCostScene.name { // needs no place there: it compares two checkouts
@@ -180,14 +180,16 @@ func TestResultsArePrintedByThisReport(t *testing.T) {
 	}
 }
 
-// TestChartsAndPageShowTheResults draws the charts from results.txt, and fills the tables of README.md from it: both must
-// be as they are in the repository.
+// TestChartsAndPageShowTheResults draws the charts from results.txt, and fills the tables of README.md from it and from
+// one-node.txt: both must be as they are in the repository.
 func TestChartsAndPageShowTheResults(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "README.md")
 	require.NoError(t, os.WriteFile(page, []byte(read(t, "README.md")), 0o600))
-	require.NoError(t, run(t.Context(), []string{"-from", "results.txt", "-charts", dir, "-page", page}, io.Discard, io.Discard))
-	const again = "run: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
+	for _, from := range []string{"results.txt", "one-node.txt"} {
+		require.NoError(t, run(t.Context(), []string{"-from", from, "-charts", dir, "-page", page}, io.Discard, io.Discard))
+	}
+	const again = "run, also from bench/one-node.txt: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
 	require.Equal(t, read(t, page), read(t, "README.md"), again)
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
@@ -232,7 +234,7 @@ func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 }
 
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for order := range strings.SplitSeq("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits", "|") {
+	for order := range strings.SplitSeq("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits|one-node", "|") {
 		args := strings.Fields(order)
 		if len(args) == 1 {
 			args = append(args, `{"Library":"none"}`)

@@ -93,10 +93,15 @@ func (c *rueidisConn) ScriptLoad(*rivalredis.Script) error { return errors.ErrUn
 type rueidislockLibrary struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string, ttl time.Duration) (library, error) {
+	return openKeys(addrs, ttl, 1)
+}
+
+// openKeys opens rueidislock with that many keys as the majority: 1 means one key.
+func openKeys(addrs []string, ttl time.Duration, majority int32) (library, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1], ForceSingleClient: true},
 		KeyValidity:  ttl,
-		KeyMajority:  1,
+		KeyMajority:  majority,
 		// After TryNextAfter, rueidislock gives up a key and tries the next. Here no next key exists.
 		// With the default of 20 ms, a Lock that takes longer under load gives up its only key, and
 		// then waits without being woken.

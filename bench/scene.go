@@ -42,6 +42,8 @@ type scene struct {
 	variant string
 	columns []column
 	cells   func(p plan) []cell
+	// apart means that the scene runs only when -scenes names it: its report is a file of its own.
+	apart bool
 }
 
 // A column is one figure in the table of a scene.
@@ -57,7 +59,7 @@ var scenes = []scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
 	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
-	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene,
+	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene,
 }
 
 // grid returns a cell for every width and contender.

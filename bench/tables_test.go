@@ -54,6 +54,8 @@ func TestProcessesContend(t *testing.T) {
 		{transfersScene, oursTwo, "rate"},
 		{transfersScene, defaults + inOrder, "rate"},
 		{contentionScene, ours, "rate"},
+		{oneNodeScene, ours + onOne, "rate"},
+		{oneNodeScene, oneKey, "rate"},
 	} {
 		t.Run(c.name+", "+c.library, func(t *testing.T) {
 			l, cell := shortLab(t, c.scene, c.library)

@@ -227,6 +227,7 @@ type table struct {
 	at     string // where it fails: BEGIN, COMMIT, or how statements begin
 	fails  int    // so many of the next statements fail
 	begun  driver.TxOptions
+	closed int // connections
 }
 
 var (
@@ -237,7 +238,7 @@ var (
 
 func (d *table) Connect(context.Context) (driver.Conn, error) { return d, nil }
 func (d *table) Driver() driver.Driver                        { return nil }
-func (d *table) Close() error                                 { return nil }
+func (d *table) Close() error                                 { d.closed++; return nil }
 
 func (d *table) Begin() (driver.Tx, error) {
 	return d.BeginTx(context.Background(), driver.TxOptions{})
@@ -277,11 +278,12 @@ type statement struct {
 	query string
 }
 
-func (s statement) NumInput() int { return -1 }
+func (statement) Close() error  { return nil }
+func (statement) NumInput() int { return -1 }
 
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 	switch word, _, _ := strings.Cut(s.query, " "); word {
-	case "CREATE":
+	case "CREATE", "SET", "PRAGMA":
 	case "ALTER":
 		s.width = 41
 	case "WRITE":
@@ -317,6 +319,8 @@ func (s statement) Query(args []driver.Value) (driver.Rows, error) {
 		return &row{max(s.width, 20), false}, nil
 	case strings.HasPrefix(s.query, "SELECT token FROM fencing_tokens WHERE name = "):
 		return &row{s.rows[args[0].(string)], false}, nil
+	case s.query == "PRAGMA busy_timeout":
+		return &row{int64(0), false}, nil
 	}
 	return nil, fmt.Errorf("%w %q", errWords, s.query)
 }

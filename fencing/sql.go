@@ -3,8 +3,14 @@ package fencing
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
 // SQL guards data in any tables of a database. It keeps the newest token of each resource in a
@@ -47,7 +53,14 @@ type SQL struct {
 	create        string
 	widen         func(context.Context, *sql.DB) error // nil: nothing to do
 	raise, newest string
-	longest       int // name in bytes, 0 for any
+	longest       int           // name in bytes, 0 for any
+	bound         time.Duration // of a transaction of Do; 0 or less: none
+	// Do executes raiseWithin, if there is one, in place of raise. Its third argument is how long the
+	// transaction may take, in milliseconds.
+	raiseWithin string
+	// session changes the session of a connection for one transaction. It returns the statement
+	// that restores the session, "" if there is nothing to restore.
+	session func(ctx context.Context, conn *sql.Conn, limit time.Duration) (restore string, err error)
 	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of
 	// raiseRead is a readText whose second token is 0. The statement replaces that 0 by the
 	// newest token of a write, which it takes from the table.
@@ -55,15 +68,20 @@ type SQL struct {
 	snapshot        *sql.TxOptions // for Read: all statements of such a transaction see the data of one point in time
 }
 
-// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database.
+// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] creates its table.
+// Or paste this into a migration:
+//
+//	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL);
 func NewPostgreSQL(db *sql.DB) *SQL {
 	return &SQL{
-		db: db,
+		db:    db,
+		bound: DefaultBound,
 		create: `CREATE TABLE IF NOT EXISTS fencing_tokens
 			(name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL)`,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
 			ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
-		newest: `SELECT token FROM fencing_tokens WHERE name = $1`,
+		raiseWithin: raiseWithin,
+		newest:      `SELECT token FROM fencing_tokens WHERE name = $1`,
 		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
 			ON CONFLICT (name) DO UPDATE
 			SET token = left(excluded.token, 21) || right(fencing_tokens.token, 20)
@@ -73,11 +91,16 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 	}
 }
 
-// NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Set a
-// busy timeout, or concurrent calls fail instead of waiting.
+// NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Do waits for
+// other writers as long as its bound. Set a busy timeout for Read and for other writes, or they fail
+// instead of waiting. [SQL.Create] creates the table. Or paste this into a migration:
+//
+//	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL);
 func NewSQLite(db *sql.DB) *SQL {
 	return &SQL{
-		db: db,
+		db:      db,
+		bound:   DefaultBound,
+		session: sessionSQLite,
 		create: `CREATE TABLE IF NOT EXISTS fencing_tokens
 			(name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL)`,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
@@ -92,10 +115,15 @@ func NewSQLite(db *sql.DB) *SQL {
 	}
 }
 
-// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB.
+// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB. [SQL.Create]
+// creates the table. Or paste this into a migration:
+//
+//	CREATE TABLE IF NOT EXISTS fencing_tokens (name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB;
 func NewMySQL(db *sql.DB) *SQL {
 	return &SQL{
-		db: db,
+		db:      db,
+		bound:   DefaultBound,
+		session: sessionMySQL,
 		create: `CREATE TABLE IF NOT EXISTS fencing_tokens
 			(name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL)
 			ENGINE = InnoDB`,
@@ -157,15 +185,20 @@ func (s *SQL) Create(ctx context.Context) error {
 // newest token of the resource with that name. Otherwise it does not call write, and returns
 // a *StaleError, or ErrNoToken if token is 0. An equal token is admitted.
 //
+// The transaction has a bound, DefaultBound, which Within or an earlier deadline of ctx changes. It
+// begins when token is admitted. If the commit has not begun by then, Do rolls back and returns an
+// error that matches ErrBound. The server has the same bound, so it also ends the transaction of a
+// process that is stopped or a host that is dead, and a newer holder does not wait longer. See Within.
+//
 // If write returns an error, Do returns it and rolls everything back, the newest token included.
 // If the commit returns an error, the writes may or may not have been made.
 //
 // An error that matches neither ErrStale nor ErrNoToken says nothing about the token. The database
-// may end a transaction because of others, and ask to repeat it: then call Do again, with the same
-// token. It does so after a deadlock (SQLSTATE 40P01 in PostgreSQL, 40001 in MySQL); MySQL may find
-// one where several calls wait for the first write of a name, and that write fails. PostgreSQL also
-// does so (40001) where the isolation level is REPEATABLE READ or SERIALIZABLE, and the call has
-// waited for another with the same name. The level that a database has by default is enough for Do.
+// may end a transaction because of others, and ask to repeat it: then [Repeatable] is true of the
+// error, and [Repeat] calls Do again, with the same token. That happens after a deadlock; MySQL may
+// find one where several calls wait for the first write of a name, and that write fails. In PostgreSQL
+// it also happens where the isolation level is REPEATABLE READ or SERIALIZABLE, and the call has waited
+// for another with the same name. The level that a database has by default is enough for Do.
 //
 // The function write must return the errors of its statements: in MySQL a deadlock rolls the
 // transaction back, and what is executed after that is not part of one. For the same reason it must
@@ -175,21 +208,37 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 		return ErrNoToken
 	}
 	ctx = orBackground(ctx)
-	tx, err := s.db.BeginTx(ctx, nil)
+	limit := s.limit(ctx)
+	txCtx, end := context.WithCancel(ctx)
+	defer end()
+	tx, restore, err := s.begin(txCtx, limit)
 	if err != nil {
 		return fmt.Errorf("fencing: begin: %w", err)
 	}
+	defer restore()
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
-	if err := s.Check(ctx, tx, name, token); err != nil {
-		return err
+	if err := s.raiseToken(ctx, tx, name, token, limit); err != nil {
+		return outlived(err)
 	}
-	if err := write(tx); err != nil {
-		return err
+	t := s.startTerm(ctx, end)
+	if err = s.judge(ctx, tx, name, token); err == nil {
+		err = write(tx)
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("fencing: commit: %w", err)
+	// If the timer stops, it does not cut off the commit: from here on the outcome is the server's.
+	switch stopped := t.timer.Stop(); {
+	case !stopped || t.isOver():
+		return t.exceeded(err)
+	case err != nil:
+		return outlived(err)
 	}
-	return nil
+	if err = tx.Commit(); err == nil {
+		return nil
+	}
+	err = fmt.Errorf("fencing: commit: %w", err)
+	if t.isOver() {
+		return t.exceeded(err)
+	}
+	return outlived(err)
 }
 
 // Check does in a transaction of your own what Do does before it calls write: it compares token with
@@ -197,20 +246,41 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 // other statement in the transaction. It returns a *StaleError if token is older than the newest,
 // ErrNoToken if token is 0. Roll the transaction back after any error. An equal token is admitted.
 //
-// The token counts as seen once the transaction is committed.
+// The token counts as seen once the transaction is committed. Check sets no bound: a transaction of
+// your own needs the settings of the database that Within names, or it is inside Do.
+//
+// A transaction may check several names. Always check them in the same order, for example sorted.
+// Otherwise two transactions may wait for each other, and the database ends one of them.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if token == 0 {
 		return ErrNoToken
 	}
+	ctx = orBackground(ctx)
+	if err := s.raiseToken(ctx, tx, name, token, 0); err != nil {
+		return err
+	}
+	return s.judge(ctx, tx, name, token)
+}
+
+// raiseToken stores token if it is newer, in a transaction that may take as long as limit, 0 for any time. From then on other
+// transactions wait.
+func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uint64, limit time.Duration) error {
 	if err := s.checkName(name); err != nil {
 		return err
 	}
-	ctx = orBackground(ctx)
-	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
-	// affects no row.
-	if _, err := tx.ExecContext(ctx, s.raise, name, Text(token)); err != nil {
+	raise, args := s.raise, []any{name, Text(token)}
+	if s.raiseWithin != "" && limit > 0 {
+		raise, args = s.raiseWithin, append(args, limit.Milliseconds())
+	}
+	if _, err := tx.ExecContext(ctx, raise, args...); err != nil {
 		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
 	}
+	return nil
+}
+
+// judge returns nil if token is admitted. The number of rows that raiseToken affects does not show that: in MySQL an
+// equal token affects no row.
+func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	var newest string
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
@@ -303,3 +373,103 @@ func parseSeen(text string) (newest, written uint64, err error) {
 
 // Text returns token as 20 digits. Texts of that form sort like their numbers.
 func Text(token uint64) string { return fmt.Sprintf("%020d", token) }
+
+// Within returns a guard like s whose transactions of Do may take as long as bound, from the
+// admission of the token to the beginning of the commit. A deadline of the context that comes earlier
+// ends them earlier. 0 or less means no bound.
+//
+// Where a process is stopped, or its host is dead, only the database can end the transaction. Do asks it
+// to, for this transaction alone, and never loosens what the session has already:
+//
+//   - PostgreSQL ends the session if bound and a quarter of a second pass without a statement
+//     (idle_in_transaction_session_timeout), and each statement that takes longer than bound
+//     (statement_timeout). It waits for other transactions at most a second longer (lock_timeout).
+//   - MariaDB 10.3 and later does the same, in whole seconds, rounded up (idle_transaction_timeout,
+//     idle_write_transaction_timeout, max_statement_time, innodb_lock_wait_timeout). A statement that takes
+//     too long is ended, but what the transaction has locked stays locked until it has also been
+//     idle for bound.
+//   - MySQL 5.7 and later has wait_timeout and innodb_lock_wait_timeout, and nothing that bounds a
+//     statement which works. This package has not been tested on MySQL.
+//   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the
+//     holder is stopped for longer, Do fails with SQLITE_BUSY: see [Repeat].
+//
+// MariaDB and MySQL need two more statements for that, one before the transaction and one after it.
+func (s *SQL) Within(bound time.Duration) *SQL {
+	bounded := *s
+	bounded.bound = bound
+	return &bounded
+}
+
+// limit returns how long a transaction that begins now may take, 0 for any time. In a context that has
+// ended it is short, and does not matter.
+func (s *SQL) limit(ctx context.Context) time.Duration {
+	limit := max(s.bound, 0)
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(time.Until(deadline), time.Millisecond)
+		if limit == 0 || left < limit {
+			limit = left
+		}
+	}
+	if limit == 0 {
+		return 0
+	}
+	return max(limit, time.Millisecond)
+}
+
+// startTerm calls end when the term is over.
+func (s *SQL) startTerm(ctx context.Context, end func()) term {
+	t := term{ctx: ctx, limit: s.limit(ctx)}
+	t.start = clock.Now() // after limit: when that much has passed, the deadline has passed, too
+	after := t.limit
+	if after == 0 {
+		after = math.MaxInt64
+	}
+	t.timer = time.AfterFunc(after, end)
+	return t
+}
+
+// begin begins a transaction that may take as long as limit, where that is a setting of the session. The caller
+// calls restore when the transaction has ended.
+func (s *SQL) begin(ctx context.Context, limit time.Duration) (tx *sql.Tx, restore func(), err error) {
+	if s.session == nil || limit == 0 {
+		tx, err = s.db.BeginTx(ctx, nil)
+		return tx, func() {}, err
+	}
+	// Each connection of the pool may have ended meanwhile. A DB tries others by itself, a Conn does not.
+	for tries := s.db.Stats().OpenConnections; ; tries-- {
+		tx, restore, err = s.beginOne(ctx, limit)
+		if tries <= 0 || !errors.Is(err, driver.ErrBadConn) {
+			return tx, restore, err
+		}
+	}
+}
+
+func (s *SQL) beginOne(ctx context.Context, limit time.Duration) (*sql.Tx, func(), error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	query, err := s.session(ctx, conn, limit)
+	restore := func() {
+		defer conn.Close()
+		if query == "" {
+			return
+		}
+		// The connection goes back to others. If it cannot be as it was, it is not used again.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if _, err := conn.ExecContext(ctx, query); err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+	}
+	if err != nil {
+		restore()
+		return nil, nil, err
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		restore()
+		return nil, nil, err
+	}
+	return tx, restore, nil
+}

@@ -1,16 +1,20 @@
 package fencing_test
 
 import (
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/fencing"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 )
 
 // The tests with real databases are in the module examples/fencing, so that this module does not
@@ -184,4 +188,116 @@ func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
 	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
 	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
 	require.NoError(t, guard.Do(ctx, "orders:17", 9, nothing))
+}
+
+// A transaction takes less than its bound, or is rolled back, also by a process that has slept through it.
+func TestSQLBound(t *testing.T) {
+	const never = -1
+	for name, c := range map[string]struct {
+		within, deadline time.Duration // 0: the default, none
+		takes, suspended time.Duration
+		says             string
+	}{
+		"in time":                   {takes: fencing.DefaultBound - 1},
+		"too long":                  {takes: fencing.DefaultBound, says: "of 8s"},
+		"more than by default":      {within: time.Hour, takes: time.Hour - 1},
+		"less than by default":      {within: 1500 * time.Millisecond, takes: 1500 * time.Millisecond, says: "of 1.5s"},
+		"no bound":                  {within: never, takes: 24 * time.Hour},
+		"deadline":                  {deadline: 3 * time.Second, takes: 3 * time.Second, says: "of 3s: context deadline exceeded"},
+		"deadline and no bound":     {within: never, deadline: time.Hour, takes: time.Hour, says: "of 1h0m0s: context deadline exceeded"},
+		"deadline after the bound":  {deadline: time.Hour, takes: fencing.DefaultBound, says: "of 8s"},
+		"the machine was suspended": {suspended: fencing.DefaultBound, says: "of 8s"},
+		"suspended, no bound":       {within: never, suspended: fencing.DefaultBound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				wall, tokens := clocktest.StepWall(t), &table{rows: map[string]string{}}
+				guard, ctx := fencing.NewSQLite(openDB(t, tokens)), t.Context()
+				if c.within != 0 {
+					guard = guard.Within(c.within)
+				}
+				if c.deadline > 0 {
+					var cancel func()
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+					defer cancel()
+				}
+				for _, fails := range []error{nil, errWrite} {
+					err := guard.Do(ctx, "orders:17", 7, func(*sql.Tx) error {
+						time.Sleep(c.takes)
+						wall.Step(c.suspended)
+						return fails
+					})
+					if c.says == "" {
+						require.Equal(t, fails, err)
+						continue
+					}
+					require.ErrorIs(t, err, fencing.ErrBound)
+					require.ErrorContains(t, err, "fencing: the transaction took longer than its bound "+c.says)
+					require.Empty(t, tokens.rows)
+					if c.deadline > 0 {
+						return // ctx has ended
+					}
+					require.Equal(t, fails != nil, errors.Is(err, errWrite))
+				}
+			})
+		})
+	}
+}
+
+// A connection whose session cannot be restored is not used again.
+func TestSQLSessionNotRestored(t *testing.T) {
+	tokens := &table{rows: map[string]string{}}
+	guard := fencing.NewSQLite(openDB(t, tokens))
+	require.NoError(t, guard.Do(t.Context(), "orders:17", 7, nothing))
+	require.Zero(t, tokens.closed)
+	require.NoError(t, guard.Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { tokens.at = "PRAGMA"; return nil }))
+	require.Equal(t, 1, tokens.closed)
+	require.ErrorContains(t, guard.Do(t.Context(), "orders:17", 7, nothing), "fencing: begin: ")
+}
+
+type stateError string
+
+func (e stateError) Error() string    { return "SQLSTATE " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
+
+func TestRepeatable(t *testing.T) {
+	for err, want := range map[error]bool{
+		stateError("40001"): true, stateError("40P01"): true, stateError("55P03"): true, stateError("25P03"): false,
+		stateError("23505: database is locked"):                                          false,
+		errors.New("Error 1213 (40001): Deadlock found when trying to get lock"):         true,
+		errors.New("Error 1205: Lock wait timeout exceeded; try restarting transaction"): true,
+		errors.New("Error 1020 (HY000): Record has changed since last read"):             true,
+		errors.New("Error 1062 (23000): Duplicate entry '1213' for key 'PRIMARY'"):       false,
+		errors.New("database is locked (5) (SQLITE_BUSY)"):                               true,
+		errors.New("database is locked"):                                                 true,
+		fmt.Errorf("%w: %w", fencing.ErrBound, stateError("40001")):                      false,
+		&fencing.StaleError{Token: 1, Newest: 2}:                                         false,
+		fencing.ErrNoToken:                                                               false,
+	} {
+		require.Equal(t, want, fencing.Repeatable(fmt.Errorf("fencing: commit: %w", err)), err)
+	}
+	require.False(t, fencing.Repeatable(nil))
+}
+
+// Repeat ends with success, with an error that is not to be repeated, or with the context.
+func TestRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := stateError("40001")
+		for _, last := range []error{nil, errWrite} {
+			calls := 0
+			require.Equal(t, last, fencing.Repeat(t.Context(), func() error {
+				if calls++; calls < 100 {
+					return busy
+				}
+				return last
+			}))
+			require.Equal(t, 100, calls)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		calls := 0
+		require.Equal(t, busy, fencing.Repeat(ctx, func() error { calls++; return busy }))
+		require.Error(t, ctx.Err())
+		require.Greater(t, calls, 600) // at least one in 100 ms
+	})
 }

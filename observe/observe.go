@@ -230,7 +230,8 @@ type WakeUpDenied struct {
 //
 // Only the observers of the lock whose request failed are told. They are told once until the node is up
 // again, and at most once per second for each node. If so many nodes deny the keys of a lock (ACL) that it cannot be had,
-// none is down. If fewer do, these are, but at most once in an hour after they have granted another lock.
+// none is down. If fewer do, these are, but at most once in an hour after they have granted another lock, unless they
+// grant none for a second.
 type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it

@@ -47,6 +47,13 @@ type (
 		Together(a, b string) bool
 	}
 
+	// Partial is a Pool that may lead to a server that has only some of the keys, such as a node of a Redis Cluster.
+	Partial interface {
+		// Partial returns why not every key can be used, nil if that is not known. It is asked when the server has
+		// answered a PING. Open and Ping then take the node for one that has failed.
+		Partial() error
+	}
+
 	// Met is a Pool that knows whether this process has used its client before.
 	Met interface {
 		// MetBefore returns false on the first call for a client in this process, then true. A Pool that never knows

@@ -39,6 +39,8 @@ type batchPool struct {
 	config
 	client redis.UniversalClient
 	subs   subscriptions
+	share  share // of a *redis.Client, whose node may belong to a Cluster
+	asked  bool  // that node has told that it is no part of a Cluster; only run uses it
 
 	mu      sync.Mutex // guards what follows
 	queue   []*pipelined
@@ -210,6 +212,12 @@ func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
 	if closed {
 		reply.Err = ErrClientClosed
 	}
+	if client, ok := p.usableClient(); ok {
+		reply.Err = p.share.heard(reply.Err)
+		if name, _ := cmd.req.Args[0].(string); name == "ping" && reply.Err == nil {
+			p.learn(client)
+		}
+	}
 	p.mu.Lock()
 	p.owed--
 	p.severed = p.severed || closed
@@ -219,6 +227,24 @@ func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
 		p.load(cmd)
 	}
 }
+
+// learn asks a node that has answered PING whether it serves every key, until it is known to be no part of a Cluster.
+func (p *batchPool) learn(client *redis.Client) {
+	var err error // the next PING tries again
+	defer recovered(&err)
+	if p.asked {
+		return
+	}
+	ctx := context.Background()
+	info, _ := client.Do(ctx, "info", "server").Text()
+	mode := field(info, "redis_mode")
+	if err = p.share.learn(ctx, mode, client.Do); err == nil {
+		p.asked = mode != "" && mode != clusterMode
+	}
+}
+
+// Partial returns why the node of a *redis.Client does not serve every key, nil if that is not known.
+func (p *batchPool) Partial() error { return p.share.Partial() }
 
 // execute sends a batch and waits for the replies. It returns the error of the whole batch. Each
 // command also holds an error of its own.

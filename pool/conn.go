@@ -45,6 +45,7 @@ type conn struct {
 	opened   time.Time     // when the attempt to open it began
 	ready    time.Time     // when it began to serve
 	cancel   func()        // ends the context that the connection was opened with
+	asks     bool          // it has asked which server is at the other end
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 	follows  *followed     // the user's client; nil if that is none of Sentinel
@@ -84,9 +85,12 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			if asked == nil {
-				asked = newQuestions(c.heed, q.identified.Load(), !q.noScripts.Load())
+				asked = newQuestions(c.heed, q.identified.Load(), q.loadsScripts())
 			}
 			c.server, err = askServer(ctx, cn, asked, opened)
+		}
+		if err == nil && q.share != nil {
+			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
 		}
 		return err
 	}
@@ -99,7 +103,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		asked = newQuestions(heeded, q.identified.Load(), !q.noScripts.Load())
+		asked = newQuestions(heeded, q.identified.Load(), q.loadsScripts())
 		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
@@ -112,13 +116,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	if err != nil {
 		if isCutOffAt(err, loadsScript) {
-			q.noScripts.Store(true)
+			q.cutAtScripts.Store(new(time.Now()))
 		}
 		return nil, moved(ctx, err)
 	}
-	if q.identified.Load() && !asked.identifies() {
-		c.retired = true
-	}
+	c.asks = asked.identifies()
 	noteReached(user, c.net)
 	return c, nil
 }
@@ -235,8 +237,8 @@ func (c *conn) deliver(value any) error {
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
 	if err, refused := value.(refusal); refused {
-		r.Value, r.Err = nil, err
-		if outdated(err) && time.Since(c.opened) >= renewPause {
+		r.Value, r.Err = nil, c.explained(err)
+		if c.outdated(err) && time.Since(c.opened) >= renewPause {
 			c.retire()
 		}
 	}
@@ -246,11 +248,20 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
+// explained returns err, an answer of the node, with what it means for a client of one address.
+func (c *conn) explained(err refusal) error {
+	if c.queue.share == nil {
+		return err
+	}
+	return c.queue.share.heard(err)
+}
+
 // outdated reports whether the error answered by a node suggests that a new connection may do
 // better. It would use the current credentials, and reach the server that the address leads to
 // now.
-func outdated(err refusal) bool {
-	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ")
+func (c *conn) outdated(err refusal) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
+		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
 }
 
 // takeWritten makes the requests that serve has taken since the last call the next batch. It reports

@@ -39,7 +39,7 @@ func IsDenied(err error) bool {
 // command that runs it, or the client's user lacks a permission for the command or one of its keys. A script may end with
 // a denial after it has begun. The text of err says so, and WasNotRun returns false.
 func WasNotRun(err error) bool {
-	if IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
+	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
 		return true
 	}
 	name, _ := unknownIn(err)
@@ -67,8 +67,8 @@ func IsSilence(err error) bool {
 
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
 // the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
-// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), or the keys of the request are not in one
-// slot of a cluster (CROSSSLOT). It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
+// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
+// slot of a cluster (CROSSSLOT), or a client of one address leads to a cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
 // greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
@@ -77,7 +77,7 @@ func IsPermanent(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		return true
 	}
-	return IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
+	return errors.Is(err, errPartial) || IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
 	})
 }
@@ -219,6 +219,10 @@ func (e *shortError) Error() string { return said(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
 
+// errPartial is why a client of one address does not suit a node of a Cluster.
+var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
+	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
+
 // errMoved ends a connection to a node that the client does not use any more.
 var errMoved = errors.New("the client has moved to another node")
 
@@ -273,6 +277,15 @@ func unknownIn(err error) (name string, is bool) {
 			return name, true
 		}
 	}
+	for _, words := range []string{"handle request,", "the", "this", "redis"} {
+		if rest, found := cutWords(text, words); found {
+			text = strings.TrimLeft(rest, " ")
+		}
+	}
+	if text != "" && strings.IndexByte("'`\"", text[0]) >= 0 { // 'X' command ...
+		name, text = leadingName(text)
+		text = strings.TrimLeft(text, " ")
+	}
 	rest, found := cutWords(text, "command")
 	if !found {
 		return "", false
@@ -280,24 +293,45 @@ func unknownIn(err error) (name string, is bool) {
 	if named, after := leadingName(rest); named != "" && named != "is" && named != "not" {
 		name, rest = named, after
 	}
-	rest = strings.TrimPrefix(strings.TrimLeft(rest, " "), "is ")
+	rest = strings.TrimLeft(rest, " ")
+	if after, found := cutWords(rest, "is"); found {
+		rest = strings.TrimLeft(after, " ")
+	}
 	for _, words := range refusingWords {
-		if end, found := cutWords(rest, words); found && (end == "" || end[0] == '.' || end[0] == ':') {
+		if end, found := cutWords(rest, words); found && endsThere(end) {
+			if name == "" && strings.HasPrefix(end, ":") {
+				name, _ = leadingName(end)
+			}
 			return name, true
 		}
 	}
 	return "", false
 }
 
+// endsThere reports whether a refusal does not depend on anything that end, which follows it, may name.
+func endsThere(end string) bool {
+	if end == "" || strings.IndexByte(".:,;(", end[0]) >= 0 {
+		return true
+	}
+	for _, words := range []string{"for", "by", "in", "on", "here", "your", "through"} {
+		if _, found := cutWords(strings.TrimLeft(end, " "), words); found {
+			return true
+		}
+	}
+	return false
+}
+
 // unknownWords begin the texts of servers and proxies, after the ERR of any error and the place in a script. The name of
 // the command may follow, in quotes of some kind.
 var unknownWords = []string{
-	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand",
+	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
+	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
 	"unknown redis command called from", "this redis command is not allowed from",
 }
 
-// refusingWords are what texts say that begin with "command", perhaps a name, and perhaps "is".
-var refusingWords = []string{"not allowed", "not supported", "not available"}
+// refusingWords are what texts say that begin with "command", perhaps a name before or behind it, and perhaps "is". The name
+// may also follow the refusal and a colon.
+var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
 
 // cutWords cuts words, which are in lower case, from the beginning of text. No letter may follow them.
 func cutWords(text, words string) (rest string, found bool) {

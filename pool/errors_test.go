@@ -75,7 +75,22 @@ func TestUnknownCommands(t *testing.T) {
 		"ERR unknown or unsupported command 'time'":                                             "time",
 		"ERR unsupported command 'script'":                                                      "script",
 		"ERR unknown subcommand 'LOAD'. Try SCRIPT HELP.":                                       "load",
-		"ERR Command is not available: 'EVALSHA'. See https://example.com":                      "",
+		"ERR Command is not available: 'EVALSHA'. See https://example.com":                      "evalsha", // Upstash
+		"ERR Command is not available: EVAL":                                                    "eval",
+		"ERR Command is not available: 'CLIENT'. See https://example.com":                       "client",
+		"ERR command 'EVALSHA' not support":                                                     "evalsha", // Alibaba
+		"ERR command 'eval' not support for normal user":                                        "eval",
+		"ERR command script not support your request":                                           "script",
+		"ERR 'EVALSHA' command is not supported":                                                "evalsha",
+		"ERR handle request, command 'EVALSHA' is not allowed":                                  "evalsha", // Codis
+		"ERR the command `eval` is disabled":                                                    "eval",
+		"ERR unknown command":                                                                   "", // Azure
+		"ERR unknown command, with args beginning with: 'x'":                                    "",
+		"ERR unknown command EVALSHA":                                                           "evalsha",
+		"ERR unknown command: evalsha":                                                          "evalsha",
+		"unsupported command 'evalsha'":                                                         "evalsha", // Envoy
+		"ERR Unknown subcommand or wrong number of arguments for 'LOAD'. Try SCRIPT HELP.":      "load",    // Dragonfly, KeyDB
+		"@user_script: 5: Unknown Redis command called from Lua script":                         "*",       // KeyDB
 		"ERR command 'EVALSHA' is not allowed":                                                  "evalsha",
 		"ERR command EVALSHA not supported.":                                                    "evalsha",
 		"ERR command is not allowed":                                                            "",
@@ -100,6 +115,7 @@ func TestUnknownCommands(t *testing.T) {
 		"WRONGTYPE the key unknown command is a list", "ERR the queue ERR unknown command 'EVALSHA' is a list",
 		"OOM command not allowed when used memory > 'maxmemory'.", "ERR command not allowed when used memory > 'maxmemory'.",
 		"ERR invalid request line", "ERR SELECT is not allowed in cluster mode", "ERR syntax error", "ERR", "", "command", "ERR command 'x'",
+		"ERR the queue command is not allowed", "ERR 'x' is not supported", "ERR command 'x' not allowed when the server is busy", "ERR command not supporting",
 		"ERR " + place + "x: unknown command 'TIME'",
 	} {
 		err := refusal(text)

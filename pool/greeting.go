@@ -40,7 +40,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	lent.timeout = opt.ReadTimeout
 	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open, which the answers show
 		lent.behind = func() ([]byte, int) {
-			conn.refusedHello = lent.refusedHello
+			conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
 			return how.behind(conn)
 		}
 		conn.ahead = lent.takeAnswers
@@ -52,7 +52,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 		if onConnect != nil {
 			failed = onConnect(ctx, cn)
 		}
-		conn.refusedHello = lent.refusedHello
+		conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
 		if failed == nil && how.ask != nil {
 			failed = how.ask(ctx, cn, conn)
 		}
@@ -119,7 +119,8 @@ type lentConn struct {
 	answers []any
 	at      time.Time // of the first answer
 
-	answered, refusedHello bool // a reply has arrived; the first one, to HELLO, was an error
+	answered, refusedHello bool   // a reply has arrived; the first one, to HELLO, was an error
+	mode                   string // what the first one says of the node's mode
 }
 
 const (
@@ -204,6 +205,9 @@ func (c *lentConn) readReply() error {
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
 		c.refusedHello = c.refusedHello || !c.answered
+	}
+	if !c.answered {
+		c.mode = modeIn(value)
 	}
 	c.answered = true
 	c.whole = c.arrived.Len() - c.replies.Buffered()

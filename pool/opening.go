@@ -34,6 +34,7 @@ type ownConn struct {
 
 	early        []byte // what the node pushed during the greeting, not yet read
 	refusedHello bool   // the node speaks RESP2, so it can push nothing
+	mode         string // of the node, as its answer to HELLO tells it; "" if that does not
 
 	// ahead returns the answers to opening.behind and when the first had arrived, or nil if the commands were not written.
 	ahead func(ctx context.Context) (answers []any, at time.Time, err error)

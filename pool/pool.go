@@ -33,7 +33,7 @@ import (
 //     that the same Pool accepted earlier.
 //   - All methods may be called from many goroutines at once.
 //
-// A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Met], [Shared],
+// A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Partial], [Met], [Shared],
 // [Closable], [Waiting], [Linked], [Recalling], [Limited] and [Subscriber]. A pool of New has those that its client allows.
 //
 // A Pool that does not know which server process answers leaves Reply.Server nil.

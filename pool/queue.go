@@ -34,9 +34,12 @@ type queue struct {
 	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
 
 	identified atomic.Bool // a pool wants to know which server answers
-	noScripts  atomic.Bool // a connection has ended in place of the answer to SCRIPT LOAD, so scripts are sent in full
+
+	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
+	cutAtScripts atomic.Pointer[time.Time]
 
 	migrated func() // called when the slots of a cluster's node have moved
+	share    *share // what the node serves; nil if the user's client has other nodes, too, and knows which one has a key
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
@@ -117,6 +120,16 @@ func (q *queue) nudge() {
 	case q.wake <- struct{}{}:
 	default:
 	}
+}
+
+// scriptsAgain is how long no connection loads scripts after one has ended at that. They are sent in full meanwhile. The end
+// may have been a coincidence, or the proxy may be another one later.
+const scriptsAgain = time.Minute
+
+// loadsScripts reports whether the next connection is to load scripts.
+func (q *queue) loadsScripts() bool {
+	at := q.cutAtScripts.Load()
+	return at == nil || time.Since(*at) >= scriptsAgain
 }
 
 // finish makes the stream end once nothing is outstanding.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -55,7 +56,8 @@ func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime)
 type questions struct {
 	heed     heed
 	commands [][]any
-	scripts  int // the last of the commands load scripts
+	scripts  int    // the last of the commands load scripts
+	mode     string // of the node, as its answer to INFO tells it
 }
 
 // newQuestions returns what a connection asks that heeds h: INFO if it identifies the server, otherwise a PING, which is
@@ -80,6 +82,9 @@ func newQuestions(h heed, identifies, loads bool) *questions {
 
 // identifies reports whether the node is asked which server it is.
 func (q *questions) identifies() bool { return q.commands[0][0] == "info" }
+
+// modeOf returns the mode of the node that has answered, "" if it is not known.
+func (q *questions) modeOf(opened *ownConn) string { return cmp.Or(opened.mode, q.mode) }
 
 // encoded returns the questions as they are sent.
 func (q *questions) encoded() (b []byte) {
@@ -142,6 +147,7 @@ func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 	if !q.identifies() {
 		return nil, nil
 	}
+	q.mode = field(text, "redis_mode")
 	return parseInfo(text, at), nil
 }
 

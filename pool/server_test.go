@@ -135,6 +135,15 @@ func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 		p := s.pool()
 		known(s, p)
 		require.Equal(s, 2, s.opened())
+		time.Sleep(time.Second) // the node reads on behind the end of the connection
+		loads := s.Commands("script")
+		s.Lacks(embedded.Has, "script")
+		for range 3 {
+			require.Equal(s, loads, s.Commands("script"), "no connection loads scripts for a while")
+			time.Sleep(scriptsAgain / 3)
+			s.restart(p)
+		}
+		require.Greater(s, s.Commands("script"), loads)
 	})
 }
 
@@ -150,6 +159,31 @@ func TestInfoIsNotSentIfNobodyAsks(t *testing.T) {
 		require.Nil(s, answer(s, anonymous, "ping").Server)
 		require.Equal(s, 2, s.opened())
 	})
+	bubble(t, func(s *scene) { // and comes when the connection has asked its questions, and is not in use yet
+		var client *redis.Client
+		later := make(replies, 1)
+		client = s.client(func(o *redis.Options) { o.Addr = "node" }, dialing(nil, func(conn net.Conn) net.Conn {
+			return reaching{conn, func() {
+				if s.Commands("info") == 0 {
+					send(s, New(client), later, "ping")
+				}
+			}}
+		}))
+		answer(s, New(client, WithoutIdentity()), "ping")
+		require.NotNil(s, later.wait(s).Server)
+		require.Equal(s, 2, s.opened())
+	})
+}
+
+// A reaching connection calls a function when the pool notes which address it has reached.
+type reaching struct {
+	net.Conn
+	reached func()
+}
+
+func (r reaching) RemoteAddr() net.Addr {
+	r.reached()
+	return r.Conn.RemoteAddr()
 }
 
 // A learning connection makes another script as soon as the questions to the node have been written.

@@ -102,9 +102,7 @@ func (p *streamPool) running() (*stream, error) {
 		streams.running[p.client] = s
 	}
 	if (!p.anonymous || p.guard > 0) && !s.identified.Swap(true) {
-		if c := s.conn.Load(); c != nil { // it has not asked, and the next one does
-			c.retire()
-		}
+		s.identify(s.conn.Load())
 	}
 	p.last.Store(s)
 	return s, nil
@@ -150,6 +148,20 @@ func (p *streamPool) Close() error {
 	p.subs.close()
 	p.CloseIdle()
 	return nil
+}
+
+// Partial returns why the node does not serve every key, nil if that is not known. A Cluster may change, so the next
+// connection asks the node again.
+func (p *streamPool) Partial() error {
+	s := p.last.Load()
+	if s == nil || s.share == nil {
+		return nil
+	}
+	why := s.share.Partial()
+	if c := s.conn.Load(); why != nil && c != nil && time.Since(c.opened) >= renewPause {
+		c.retire()
+	}
+	return why
 }
 
 // Subscribe implements Subscriber.
@@ -219,6 +231,9 @@ func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.migrated = func() { reload(owner) }
+	if owner == redis.UniversalClient(user) {
+		s.share = &share{}
+	}
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
@@ -279,6 +294,7 @@ func (s *stream) run() {
 				for c != nil {
 					c.ready = time.Now()
 					s.conn.Store(c)
+					s.identify(c)
 					s.opening.Store(nil)
 					c = c.serve()
 				}
@@ -293,6 +309,14 @@ func (s *stream) run() {
 	}
 }
 
+// identify retires c, the connection in use, if a pool wants to know which server answers, and c has not asked. The next one
+// does. It is called after each change of identified and of conn, because the two may change at once.
+func (s *stream) identify(c *conn) {
+	if c != nil && !c.asks && s.identified.Load() {
+		c.retire()
+	}
+}
+
 // connect opens a connection, unless the user has closed the client. If the node gives no sign of life for a while,
 // connect searches for another connection beside the first: its name may lead elsewhere by now. The first to open is used.
 func (s *stream) connect() (*conn, error) {
@@ -300,7 +324,7 @@ func (s *stream) connect() (*conn, error) {
 		s.sever()
 		return nil, ErrClientClosed
 	}
-	loads, pace := !s.noScripts.Load(), maxPace
+	loads, pace := s.loadsScripts(), maxPace
 	if s.distance.Load() > 0 {
 		pace = s.distance.pace(minPace)
 	}

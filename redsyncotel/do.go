@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/seed14bd9ef4/redsync"
 )
@@ -17,6 +18,9 @@ import (
 //
 // The span also ends if fn panics. If fn returns an error or panics, the status of the span is Error, with the error.type
 // of README.md ("panic" for a panic) instead of the text of the error. It is no error if fn stops because ctx was canceled.
+//
+// If a provider, a span processor or an exporter panics, otel.Handle is told once, and Do returns what it would return
+// without.
 func Do(
 	ctx context.Context, rs *redsync.Redsync, name string, fn func(context.Context) error, options ...redsync.Option,
 ) error {
@@ -36,9 +40,10 @@ func spanned(name string, fn func(context.Context) error) func(context.Context) 
 		return nil
 	}
 	return func(ctx context.Context) error {
-		ctx, span := tracerOf(ctx).Start(ctx, name)
+		ctx, span := begun(ctx, name)
 		status := "panic" // or runtime.Goexit
 		defer func() {
+			defer caught() // a panic of span's; one of fn's goes on
 			// In a deferred closure, because an End that is deferred itself would note the text of the panic.
 			if status != "" {
 				span.SetAttributes(keyErrorType.String(status))
@@ -52,6 +57,17 @@ func spanned(name string, fn func(context.Context) error) func(context.Context) 
 		status = resultType(ctx, err)
 		return err
 	}
+}
+
+// begun starts a span. If the provider panics, the function runs without one.
+func begun(ctx context.Context, name string) (inside context.Context, span trace.Span) {
+	defer func() {
+		if v := recover(); v != nil {
+			report(v)
+			inside, span = ctx, noop.Span{}
+		}
+	}()
+	return tracerOf(ctx).Start(ctx, name)
 }
 
 // resultType returns the error.type of what a function has returned. If it stopped because its lock was lost, that is why
@@ -68,7 +84,7 @@ func resultType(ctx context.Context, err error) string {
 func tracerOf(ctx context.Context) trace.Tracer {
 	span := trace.SpanFromContext(ctx)
 	if sc := span.SpanContext(); sc.IsValid() && !sc.IsRemote() { // a remote span has a tracer that makes nothing
-		return span.TracerProvider().Tracer(scopeName)
+		return span.TracerProvider().Tracer(scopeName, trace.WithInstrumentationVersion(version()))
 	}
-	return otel.GetTracerProvider().Tracer(scopeName)
+	return otel.GetTracerProvider().Tracer(scopeName, trace.WithInstrumentationVersion(version()))
 }

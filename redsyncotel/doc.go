@@ -15,8 +15,8 @@
 // follows holds for the SDK's PeriodicReader, ManualReader and BatchSpanProcessor. A span processor that exports in
 // OnEnd (WithSyncer) runs on the goroutine of the call, and delays it.
 //
-// A panic of a provider goes to otel.Handle. It reaches neither the caller of Lock nor the goroutine that reads a node's
-// replies.
+// A panic of a provider, of a span processor or of an exporter goes to otel.Handle. It reaches neither the caller of Lock,
+// Do or Lead nor the goroutine that reads a node's replies.
 //
 // # What it never tells
 //

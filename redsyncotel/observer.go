@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -16,6 +18,23 @@ import (
 
 // scopeName is the name of the instrumentation scope.
 const scopeName = "github.com/seed14bd9ef4/redsync/redsyncotel"
+
+// version returns the version of the instrumentation scope: that of this module, as the go command has noted it in the
+// program. It is "(devel)", as the go command calls it, for a checkout, and where nothing is noted.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return devel
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == scopeName && m.Replace == nil && m.Version != "" {
+			return m.Version
+		}
+	}
+	return devel
+})
+
+const devel = "(devel)"
 
 // An Option is an option of NewObserver.
 type Option func(*settings)
@@ -116,8 +135,9 @@ func NewObserver(options ...Option) (*Observer, error) {
 	}
 	o := &Observer{nodes: newTable("")}
 	o.tables = tables{nameless: newTable(""), rename: s.rename, named: map[string]*table{}}
-	o.spans = spans{tracer: s.tracers.Tracer(scopeName), watchdogSilent: s.watchdogSilent}
-	if err := o.makeInstruments(s.meters.Meter(scopeName)); err != nil {
+	tracer := s.tracers.Tracer(scopeName, trace.WithInstrumentationVersion(version()))
+	o.spans = spans{tracer: tracer, watchdogSilent: s.watchdogSilent}
+	if err := o.makeInstruments(s.meters.Meter(scopeName, metric.WithInstrumentationVersion(version()))); err != nil {
 		return nil, fmt.Errorf("redsyncotel: NewObserver: %w", err)
 	}
 	return o, nil

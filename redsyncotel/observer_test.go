@@ -19,6 +19,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -381,8 +382,13 @@ func tellPair(ctx context.Context, o *redsyncotel.Observer) {
 	o.ObserveReleased(ctx, observe.Released{Mode: observe.Plain, Ended: true, Held: time.Millisecond})
 }
 
-// Once a series is known, recording allocates nothing.
+// Once a series is known, recording allocates nothing, also for a caller whose span nobody stores.
 func TestRecordingAllocatesNothing(t *testing.T) {
-	o, _ := observer(t)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { tellPair(t.Context(), o) }))
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	unsampled, _ := tracers.Tracer("program").Start(t.Context(), "parent")
+	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+	o, _ := observer(t, redsyncotel.WithTracerProvider(tracers))
+	for _, ctx := range []context.Context{t.Context(), unsampled, trace.ContextWithRemoteSpanContext(t.Context(), remote)} {
+		assert.Zero(t, testing.AllocsPerRun(100, func() { tellPair(ctx, o) }), trace.SpanContextFromContext(ctx))
+	}
 }

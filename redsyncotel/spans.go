@@ -39,11 +39,12 @@ func (s *spans) extend(ctx context.Context, t *table, p point, e observe.Extende
 	}
 }
 
-// ofCall makes a child of the caller's span. Without one there is no span: it would be a trace of its own.
+// ofCall makes a child of the caller's span. Without one there is no span: it would be a trace of its own. Nor is there one
+// if nobody stores the caller's span: to ask the sampler for a child of it would allocate for each call.
 func (s *spans) ofCall(
 	ctx context.Context, name string, t *table, p point, start time.Time, took time.Duration, err error,
 ) {
-	if trace.SpanContextFromContext(ctx).IsValid() {
+	if parent := trace.SpanFromContext(ctx); parent.SpanContext().IsSampled() || parent.IsRecording() {
 		s.add(ctx, name, t, p, start, took, err)
 	}
 }

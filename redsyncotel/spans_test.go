@@ -57,6 +57,7 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 		for _, s := range spans {
 			assert.Equal(k, parent.SpanID(), s.Parent.SpanID(), s.Name)
 			assert.Equal(k, codes.Unset, s.Status.Code, s.Name)
+			assert.Equal(k, "(devel)", s.InstrumentationScope.Version, s.Name)
 		}
 		assert.True(k, start.Equal(spans[0].StartTime))
 		assert.Equal(k, 100*time.Millisecond, spans[0].EndTime.Sub(spans[0].StartTime))
@@ -73,6 +74,22 @@ func TestNoSpanWithoutASpanOfTheCaller(t *testing.T) {
 		settles()
 		assert.Empty(k, k.exporter.GetSpans())
 	})
+}
+
+// A span that is recorded has children, even if it is not sampled.
+func TestSpansOfCallsInASpanThatIsOnlyRecorded(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(recordsOnly{}), sdktrace.WithSpanProcessor(recorder))
+	ctx, _ := tracers.Tracer("program").Start(t.Context(), "parent")
+	o, _ := observer(t, redsyncotel.WithTracerProvider(tracers))
+	tellPair(ctx, o)
+	assert.Len(t, recorder.Ended(), 2)
+}
+
+type recordsOnly struct{ sdktrace.Sampler }
+
+func (recordsOnly) ShouldSample(sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	return sdktrace.SamplingResult{Decision: sdktrace.RecordOnly}
 }
 
 // The status of a span is Error if the call failed, unless the lock is taken or the caller has canceled it.
@@ -166,6 +183,7 @@ func TestDoPutsASpanAroundTheFunction(t *testing.T) {
 		assert.Equal(k, inner.SpanID(), spans[1].SpanContext.SpanID())
 		assert.Equal(k, parent.SpanID(), spans[1].Parent.SpanID())
 		assert.Equal(k, codes.Unset, spans[1].Status.Code)
+		assert.Equal(k, "(devel)", spans[1].InstrumentationScope.Version)
 	})
 }
 
@@ -208,6 +226,63 @@ func TestDoTellsThatTheFunctionFailed(t *testing.T) {
 				settles()
 			})
 		})
+	}
+}
+
+// fails is a provider whose spans panic at their start, and an exporter that panics.
+type fails struct{ noop.TracerProvider }
+
+func (fails) Tracer(string, ...trace.TracerOption) trace.Tracer          { panic("order:17") }
+func (fails) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { panic("order:17") }
+func (fails) Shutdown(context.Context) error                             { return nil }
+
+// startless is a span of fails.
+type startless struct{ noop.Span }
+
+func (startless) SpanContext() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+}
+
+func (startless) TracerProvider() trace.TracerProvider { return fails{} }
+
+// What panics at the start or the end of a span changes no result of Do and Lead. The error handler is told once.
+func TestTracingThatPanicsChangesNoResult(t *testing.T) {
+	defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+	var told []string
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { told = append(told, err.Error()) }))
+	_, exported := sdktrace.NewTracerProvider(sdktrace.WithSyncer(fails{})).Tracer("program").Start(t.Context(), "parent")
+	wrong := errors.New("wrong")
+	for _, span := range []trace.Span{exported, startless{}} {
+		for _, result := range []any{nil, wrong, "panic"} {
+			for name, do := range map[string]func(
+				context.Context, *redsync.Redsync, string, func(context.Context) error, ...redsync.Option,
+			) error{"Do": redsyncotel.Do, "Lead": redsyncotel.Lead} {
+				onKit(t, func(k kit) {
+					told = nil
+					ran := 0
+					defer func() {
+						panicked := recover()
+						assert.Equal(k, result == "panic", panicked != nil, "%s: %v", name, panicked)
+						assert.Equal(k, 1, ran)
+						assert.Equal(k, []string{"redsyncotel: a provider of OpenTelemetry has panicked with a string"}, told)
+						settles()
+					}()
+					err := do(trace.ContextWithSpan(k.Context(), span), k.rs, "order:17", func(context.Context) error {
+						ran++
+						if result == "panic" {
+							panic(result)
+						}
+						err, _ := result.(error)
+						return err
+					})
+					if want, _ := result.(error); want != nil {
+						assert.ErrorIs(k, err, want)
+					} else {
+						assert.NoError(k, err)
+					}
+				})
+			}
+		}
 	}
 }
 

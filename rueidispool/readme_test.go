@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,21 +16,30 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// The program of the README compiles as it stands. It works with the lock on real servers, and fails with the wrong password.
+// The program of the README compiles as it stands, and with one address. It works with the lock on real servers, and fails with
+// the wrong password.
 func TestTheProgramOfTheReadme(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 3, "--requirepass", "hush")
+	for name, nodes := range map[string]int{"one node": 1, "three nodes": 3} {
+		t.Run(name, func(t *testing.T) { runTheProgram(t, nodes) })
+	}
+}
+
+func runTheProgram(t *testing.T, nodes int) {
+	servers := realredis.Start(t, nodes, "--requirepass", "hush")
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "```go\npackage main\n")
 	require.True(t, found)
 	body, _, found := strings.Cut(rest, "```\n")
 	require.True(t, found)
-	program := "package main\n" + body
-	for i, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {
-		require.Equal(t, 1, strings.Count(program, address))
-		program = strings.Replace(program, address, servers[i].Addr(), 1)
+	const three = `"localhost:7001", "localhost:7002", "localhost:7003"`
+	require.Equal(t, 1, strings.Count(body, three))
+	addresses := make([]string, nodes)
+	for i, s := range servers {
+		addresses[i] = strconv.Quote(s.Addr())
 	}
+	program := "package main\n" + strings.Replace(body, three, strings.Join(addresses, ", "), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()

@@ -35,7 +35,7 @@ var mayImport = map[string]string{
 	"./internal/queue": "./internal/lease ./internal/quorum ./internal/claim ./internal/script ./pool " +
 		"./internal/clock ./internal/jitter",
 	"./internal/watch": "./internal/lease ./internal/script ./pool",
-	"./fencing":        goRedis,
+	"./fencing":        "./internal/clock " + goRedis,
 	".": "./internal/queue ./internal/lease ./internal/quorum ./internal/claim ./internal/script ./pool ./observe " +
 		"./internal/clock ./internal/notice ./internal/jitter ./internal/journal ./internal/peek ./internal/watch " +
 		"./internal/address ./internal/foreign github.com/hashicorp/go-multierror " + goRedis,

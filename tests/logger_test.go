@@ -102,13 +102,28 @@ func TestLoggerLevels(t *testing.T) {
 			}
 		}, map[string]int{"WARN redsync: the nodes deny the name of the lock": 1}},
 		"one node denies some names": {func(f field) {
+			const noName = "NOPERM this user has no permissions to access one of the keys used as arguments"
 			for range 60 {
-				f.nodes[1].On("set", 1, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
+				m := f.locks()
+				f.nodes[1].On("evalsha", 1, embedded.Fault{Err: noName})
+				_, err := m.Extend()
+				require.NoError(f, err)
+				synctest.Wait()
+				_, err = m.Unlock()
+				require.NoError(f, err)
+				f.nodes[1].On("set", 1, embedded.Fault{Err: noName})
 				f.uses()
 				f.uses()
 				time.Sleep(time.Second)
 			}
-		}, map[string]int{"WARN redsync: node is down": 1, "INFO redsync: node is up again": 1}},
+			f.nodes[1].On("set", 1<<20, embedded.Fault{Err: noName})
+			for range 9 { // now it denies all names
+				f.uses()
+				time.Sleep(time.Second)
+			}
+		}, map[string]int{
+			"WARN redsync: node is down": 2, "INFO redsync: node is up again": 1, "WARN redsync: the node does not let waiters be woken": 1,
+		}},
 		"the nodes execute SET, and no script": {func(f field) {
 			for i, n := range f.nodes {
 				refused := embedded.Fault{Err: []string{
@@ -124,6 +139,23 @@ func TestLoggerLevels(t *testing.T) {
 				time.Sleep(500 * ms)
 			}
 		}, map[string]int{"WARN redsync: no quorum": 3, "WARN redsync: node is down": 5}},
+		"the nodes refuse an Extend for a while, and no Extend follows": {func(f field) {
+			m := f.locks()
+			for i, n := range f.nodes {
+				n.On("evalsha", 1<<20, embedded.Fault{Err: []string{"NOAUTH Authentication required.", "ERR failover under way"}[i%2]})
+			}
+			failsWith(f, m.Extend, redsync.ErrNoQuorum)
+			synctest.Wait()
+			for _, n := range f.nodes {
+				n.Heal()
+			}
+			time.Sleep(time.Second)
+			locked(f, f.NewMutex("other"))
+			synctest.Wait()
+		}, map[string]int{
+			"WARN redsync: no quorum": 1, "WARN redsync: node is down": 5,
+			"INFO redsync: a quorum answers again": 1, "INFO redsync: node is up again": 5,
+		}},
 		"a node is back after a pause": {func(f field) {
 			f.kill(1)
 			f.uses()

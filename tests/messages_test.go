@@ -157,6 +157,7 @@ var provocations = map[string]func(f speech) error{
 		return f.Ping(limited(f, sec))
 	},
 	"no permission":              denied("NOPERM this user has no permissions to run the command"),
+	"a node of a Cluster":        denied("MOVED 5 10.0.0.2:7000"),
 	"no permission for the name": denied("NOPERM No permissions to access a key"),
 	"no login":                   denied("NOAUTH Authentication required."),
 	"a key of another type": func(f speech) error {

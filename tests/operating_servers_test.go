@@ -168,6 +168,10 @@ func TestALockThatIsStuckIsBrokenWithAPassword(t *testing.T) {
 	rs, _ := o.locker("OLD")
 	m := locked(t, rs.NewMutex("orders:17"))
 	lines := strings.SplitAfter(o.block("ask --raw GET orders:17"), "\n")
+	require.Eventually(t, func() bool { // two nodes suffice for the lock; an extension acquires the third
+		confirmed(t, m.Extend)
+		return strings.Count(o.runs("for node in $nodes; do "+lines[0]+"done"), m.Value()) == len(o.servers)
+	}, time.Minute, 10*ms)
 	for i := range o.servers {
 		node := fmt.Sprintf("node=host%d\n", i+1)
 		value := strings.TrimSpace(o.runs(node + lines[0]))

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,13 @@ type database struct {
 	db   *sql.DB
 	kind string
 	// again opens the database with other settings. In SQLite they have no effect.
-	again func(t *testing.T, s session) *sql.DB
+	again           func(t *testing.T, s session) *sql.DB
+	address, server string // for another process: the data source name, and the host and port in it
+}
+
+// guards makes guards of each kind.
+var guards = map[string]func(*sql.DB) *fencing.SQL{
+	kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
 }
 
 // onDatabases runs f on an SQLite file and on the servers.
@@ -65,6 +72,7 @@ func empty(t *testing.T, kind string, s session) *database {
 	d := &database{T: t, to: t, ctx: rigtest.Bounded(t), kind: kind}
 	if kind == kindSQLite {
 		file := filepath.Join(t.TempDir(), "test.db")
+		d.address = sqliteAddress(file)
 		d.again = func(t *testing.T, _ session) *sql.DB {
 			db, err := openSQLite(file)
 			require.NoError(t, err)
@@ -72,18 +80,20 @@ func empty(t *testing.T, kind string, s session) *database {
 			return db
 		}
 	} else {
-		d.again = newPlace(t, kind).open
+		p := newPlace(t, kind)
+		d.again = p.open
+		d.address, d.server = p.address()
 	}
 	return d.as(s)
 }
 
 // as returns the same database in another session.
 func (d *database) as(s session) *database {
-	db := d.again(d.T, s)
-	guard := map[string]func(*sql.DB) *fencing.SQL{
-		kindPostgreSQL: fencing.NewPostgreSQL, kindMySQL: fencing.NewMySQL, kindSQLite: fencing.NewSQLite,
-	}[d.kind](db)
-	return &database{d.T, d.to, d.ctx, d.id, guard, db, d.kind, d.again}
+	other := *d
+	other.db = d.again(d.T, s)
+	// On a slow machine a test may take longer than the default.
+	other.SQL = guards[d.kind](other.db).Within(time.Minute)
+	return &other
 }
 
 // on returns the database for a part of the test.
@@ -96,9 +106,8 @@ func (d *database) on(t require.TestingT) *database {
 
 // create creates the tables.
 func (d *database) create() *database {
-	for range 2 { // Create must accept a table that exists
-		require.NoError(d, d.Create(d.Context()))
-	}
+	d.createShown()
+	require.NoError(d, d.Create(d.Context())) // it must accept a table that exists
 	id := "TEXT"
 	if d.kind == kindMySQL {
 		id = "VARBINARY(255)"

@@ -85,7 +85,11 @@ func run(ctx context.Context, file string, out io.Writer) error {
 // openSQLite opens file with a busy timeout: while the database is locked, concurrent calls of the
 // fencing guard then wait instead of failing.
 func openSQLite(file string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)")
+	return sql.Open("sqlite", sqliteAddress(file))
+}
+
+func sqliteAddress(file string) string {
+	return "file:" + file + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)"
 }
 
 // expiry is the expiry of the late holder's lock.

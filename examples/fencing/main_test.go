@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,6 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if holder := os.Getenv(envHolder); holder != "" {
+		hold(strings.Split(holder, "\n"))
+		return
+	}
 	logging.Disable()
 	goleak.VerifyTestMain(thenStop{m})
 }

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -282,6 +284,20 @@ func newPlace(t *testing.T, kind string) place {
 		p.mysql.DBName = name
 	}
 	return p
+}
+
+// address returns the data source name of the place, and the host and port in it.
+func (p place) address() (dsn, server string) {
+	if p.mysql != nil {
+		return p.mysql.FormatDSN(), p.mysql.Addr
+	}
+	c := p.postgres
+	server = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	at := url.URL{
+		Scheme: "postgres", User: url.UserPassword(c.User, c.Password), Host: server, Path: c.Database,
+		RawQuery: "sslmode=disable&search_path=" + c.RuntimeParams["search_path"],
+	}
+	return at.String(), server
 }
 
 // open returns new connections to the place. The end of the test closes them.

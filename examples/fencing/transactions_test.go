@@ -13,41 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
-
-// repeatable reports whether the database has rolled the transaction back because of other transactions, and asks to
-// repeat it: a serialization failure or a deadlock.
-func repeatable(err error) bool {
-	var postgres *pgconn.PgError
-	var maria *mysql.MySQLError
-	switch {
-	case errors.As(err, &postgres):
-		return postgres.Code == "40001" || postgres.Code == "40P01"
-	case errors.As(err, &maria):
-		return string(maria.SQLState[:]) == "40001" || maria.Number == errCheckRead
-	}
-	return false
-}
-
-// errCheckRead is the number of MariaDB's error for a row that has changed since the snapshot of the transaction. Its
-// SQLSTATE says nothing.
-const errCheckRead = 1020
-
-// doAgain calls Do until it returns no error that is repeatable.
-func (d *database) doAgain(name string, token uint64, write func(*sql.Tx) error) (err error) {
-	for range 100 {
-		if err = d.Do(d.ctx, name, token, write); !repeatable(err) {
-			return err
-		}
-	}
-	return err
-}
 
 // awaitWaiting waits until n transactions wait for others in the server.
 func (d *database) awaitWaiting(n int) {
@@ -67,16 +37,17 @@ func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
 	onDatabases(t, func(d *database) {
 		require.NoError(d, d.write(1, "0"))
 		var all sync.WaitGroup
+		count := func(tx *sql.Tx) error {
+			var n int
+			if err := tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&n); err != nil {
+				return err
+			}
+			return d.save(fmt.Sprint(n + 1))(tx)
+		}
 		for range 5 {
 			all.Go(func() {
 				for range 8 {
-					assert.NoError(d, d.doAgain(d.id, 1, func(tx *sql.Tx) error {
-						var count int
-						if err := tx.QueryRowContext(d.ctx, d.query(selectState), d.id).Scan(&count); err != nil {
-							return err
-						}
-						return d.save(fmt.Sprint(count + 1))(tx)
-					}))
+					assert.NoError(d, fencing.Repeat(d.ctx, func() error { return d.do(1, count) }))
 				}
 			})
 		}
@@ -95,7 +66,7 @@ func TestSQLFirstWriteFails(t *testing.T) {
 			err := d.Do(d.ctx, name, 2, func(*sql.Tx) error {
 				for range 4 {
 					all.Go(func() {
-						assert.NoError(d, d.doAgain(name, 1, nothing))
+						assert.NoError(d, fencing.Repeat(d.ctx, func() error { return d.Do(d.ctx, name, 1, nothing) }))
 					})
 				}
 				d.awaitWaiting(4)
@@ -142,7 +113,7 @@ func TestSQLWaitingWriter(t *testing.T) {
 					err := d.whileOneWrites(name, 5, func() error { return d.checkAt(l, name, waiting) })
 					if d.repeats(l) {
 						require.Error(d, err, name)
-						require.True(d, repeatable(err), "%s: %v", name, err)
+						require.True(d, fencing.Repeatable(err), "%s: %v", name, err)
 						require.NotErrorIs(d, err, fencing.ErrStale)
 						require.ErrorContains(d, err, "fencing: raise the token of ")
 						err = d.checkAt(l, name, waiting)
@@ -198,7 +169,7 @@ func TestSQLDefaultLevel(t *testing.T) {
 				token := uint64(5 + i)
 				err := d.whileOneWrites(name, token, call)
 				if d.repeats(l) {
-					require.True(d, repeatable(err), "%v: %v", l, err)
+					require.True(d, fencing.Repeatable(err), "%v: %v", l, err)
 					err = call()
 				}
 				requireStale(d, err, 4, token)
@@ -223,7 +194,7 @@ func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 	require.NoError(t, d.write(4, "newer"))
 	err = d.Check(d.ctx, tx, d.id, 3)
 	require.NotErrorIs(t, err, fencing.ErrStale)
-	require.True(t, repeatable(err), err)
+	require.True(t, fencing.Repeatable(err), err)
 }
 
 // The server ends a statement that waits for too long. That says nothing about the token.
@@ -288,7 +259,7 @@ func TestSQLDeadlock(t *testing.T) {
 		all.Wait()
 		failed := errors.Join(errs...)
 		require.True(d, errs[0] == nil || errs[1] == nil, failed)
-		require.True(d, repeatable(failed), failed)
+		require.True(d, fencing.Repeatable(failed), failed)
 		require.NotErrorIs(d, failed, fencing.ErrStale)
 	})
 }

@@ -2,7 +2,8 @@
 // to this library by changing the import lines and the lines that build the pools, in connect.go.
 // testdata has the original.
 //
-//	NODES=host1:6379,host2:6379,host3:6379 go run ./examples/migration
+//	go run ./examples/migration                                        # five nodes inside the process
+//	NODES=host1:6379,host2:6379,host3:6379 go run ./examples/migration # on nodes of your own
 package main
 
 import (
@@ -15,19 +16,40 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/seed14bd9ef4/redsync"
 )
 
 func main() {
-	nodes := os.Getenv("NODES") // host:port,host:port,...
-	if nodes == "" || len(os.Args) > 1 {
-		_, _ = fmt.Fprintln(os.Stderr, "migration: it takes no arguments, and NODES=host1:6379,host2:6379,... in the environment")
+	if len(os.Args) > 1 {
+		_, _ = fmt.Fprintln(os.Stderr, "migration: it takes no arguments; NODES=host1:6379,host2:6379,... in the environment names nodes")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), strings.Split(nodes, ","), os.Stdout); err != nil {
+	addresses, err := strings.Split(os.Getenv("NODES"), ","), error(nil)
+	if addresses[0] == "" {
+		addresses, err = inside()
+	}
+	if err == nil {
+		err = run(context.Background(), addresses, os.Stdout)
+	}
+	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "migration:", err)
 		os.Exit(1)
 	}
+}
+
+// inside starts five nodes inside this process, which end with it.
+func inside() (addresses []string, err error) {
+	for range 5 {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		if err := server.Start(); err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, server.Addr())
+	}
+	return addresses, nil
 }
 
 // run uses the whole API of redsync v4 on the nodes at addresses.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,11 +33,8 @@ locking nowhere: node 0 failed
 
 func TestRunEmbeddedNodes(t *testing.T) {
 	requireRuns(t, func() (addresses []string) {
-		for range 5 {
-			server := miniredis.RunT(t)
-			server.ClockTTL(true)
-			addresses = append(addresses, server.Addr())
-		}
+		addresses, err := inside()
+		require.NoError(t, err)
 		return addresses
 	})
 }

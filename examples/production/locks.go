@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses; one will do")
+	nodes  = flag.String("nodes", "", "addresses, such as redis-1:6379,redis-2:6379,...; one will do")
 	user   = flag.String("user", "", "of the nodes; the password is in REDIS_PASSWORD")
 	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "a constant, 3 s or more after the first start of the nodes")
 	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
@@ -32,8 +32,9 @@ func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
 	if err != nil {
 		return err
 	}
-	var pools []pool.Pool
-	for address := range strings.SplitSeq(*nodes, ",") {
+	pools, end := inside(*nodes) // none with -nodes
+	defer end()
+	for address := range strings.FieldsFuncSeq(*nodes, func(r rune) bool { return r == ',' }) {
 		client := redis.NewClient(&redis.Options{Addr: address, Username: *user, Password: os.Getenv("REDIS_PASSWORD")})
 		defer client.Close() // after closeLocks: deferred calls run in reverse order
 		pools = append(pools, pool.New(client, pool.WithRestartGuard(*guard), pool.WithNoLocksBefore(noLocksBefore)))

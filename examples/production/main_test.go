@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -43,7 +44,7 @@ func TestPageShowsTheProgram(t *testing.T) {
 	require.NoError(t, err)
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	require.Len(t, files, 5)
+	require.Len(t, files, 6)
 	for _, file := range files {
 		if code, err := os.ReadFile(file); file != "main_test.go" {
 			require.NoError(t, err)
@@ -125,6 +126,26 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without -nodes the program works on nodes inside its process, and says so.
+func TestWithoutNodesItLocksInsideItsProcess(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := program(ctx, "-step", "10ms", "-expiry", "1m")
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var text strings.Builder
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if text.WriteString(lines.Text()); strings.Contains(lines.Text(), "load part=4") {
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	require.NoError(t, cmd.Wait(), text.String())
+	assert.Contains(t, text.String(), "there is no -nodes")
+	assert.NotContains(t, text.String(), " ERROR ")
 }
 
 // Without a majority the program ends at once, and names each node.

@@ -51,6 +51,15 @@ func (i Instant) Lead() time.Duration {
 // origin is what instants count monotonic time from.
 var origin = time.Now()
 
+// Of returns both clocks at t, a reading of time.Now.
+func Of(t time.Time) Instant {
+	i := Instant{Mono: t.Sub(origin), Wall: t}
+	if change := stepped.Load(); change != nil {
+		i = (*change)(i)
+	}
+	return i
+}
+
 // Now reads both clocks. While a test steps the clocks, Now returns what the test's function makes of them.
 func Now() Instant {
 	t := time.Now()

@@ -61,7 +61,7 @@ func TestSummary(t *testing.T) {
 func TestTell(t *testing.T) {
 	var out bytes.Buffer
 	times := map[string]float64{}
-	require.NoError(t, tell(strings.NewReader(`{"Action":"build-output","Output":"no such type\n"}
+	failed, err := tell(strings.NewReader(`{"Action":"build-output","Output":"no such type\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"fine\n"}
 {"Action":"pass","Package":"p","Test":"TestA/sub","Elapsed":9}
 {"Action":"pass","Package":"p","Test":"TestA","Elapsed":1.5}
@@ -70,7 +70,21 @@ func TestTell(t *testing.T) {
 {"Action":"output","Package":"p","Output":"PASS\n"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\n"}
 {"Action":"fail","Package":"p","Elapsed":2}
-`), &out, func(seconds float64, name string) { times[name] = seconds }))
+`), &out, func(seconds float64, name string) { times[name] = seconds })
+	require.NoError(t, err)
+	assert.Equal(t, []failure{{"p", "TestB", "wrong\n"}}, failed)
 	assert.Equal(t, "no such type\nwrong\nFAIL\tp\n", out.String())
 	assert.Equal(t, map[string]float64{"p TestA": 1.5, "p TestB": 0.5}, times)
+}
+
+// Only one or two tests that have failed, for a reason that a slow machine may cause, are run again.
+func TestMayBeLate(t *testing.T) {
+	late := failure{"p", "TestA", "context deadline exceeded"}
+	assert.True(t, mayBeLate([]failure{late, late}))
+	assert.False(t, mayBeLate([]failure{late, late, late}))
+	assert.False(t, mayBeLate(nil))
+	for _, never := range []failure{{"p", "", "found unexpected goroutines"}, {"p", "TestA", "WARNING: DATA RACE"}, {"p", "TestA", "two holders"}} {
+		assert.False(t, mayBeLate([]failure{late, never}), never)
+	}
+	assert.Equal(t, []string{"-short", "-timeout", "40m"}, flags([]string{"-short", "-timeout", "40m", "./chaos/...", "./bench"}))
 }

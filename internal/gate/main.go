@@ -1,6 +1,6 @@
 // The program gate runs tests for .ci/run, and says where the time went.
 //
-//	gate test ARGUMENTS...    # go test with these arguments: its output, and notes on each package and each test
+//	gate test FLAGS PACKAGES  # go test with these arguments: its output, and notes on each package and each test
 //	gate exec BINARY ARGS...  # what go test calls for each test binary: it notes the processor seconds
 //	gate summary              # seconds of each step, the slowest tests, and packages that need too much processor time
 //
@@ -15,12 +15,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
 func main() {
 	kept, args := notes{os.Getenv("REDSYNC_GATE_NOTES")}, os.Args[1:]
-	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test ARGUMENTS | exec BINARY ARGUMENTS | summary")
+	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test FLAGS PACKAGES | exec BINARY ARGUMENTS | summary")
 	switch {
 	case kept.dir == "" || len(args) == 0:
 	case args[0] == "test":
@@ -40,11 +41,27 @@ func main() {
 	}
 }
 
-// test runs go test in the present directory.
+// test runs go test in the present directory. If few tests fail for which real servers have run, it runs them again.
 func test(kept notes, args []string, out io.Writer) error {
+	failed, err := goTest(kept, args, out)
+	if err == nil || os.Getenv("REDSYNC_TEST_REDIS") == "" || !mayBeLate(failed) {
+		return err
+	}
+	for _, f := range failed {
+		_, _ = fmt.Fprintf(out, "=== again, alone, %d times: %s %s\n", repetitions, f.pkg, f.test)
+		if _, err := goTest(kept, append(flags(args), "-count="+strconv.Itoa(repetitions), "-run", "^"+f.test+"$", f.pkg), out); err != nil {
+			return err
+		}
+		kept.add("late", 0, f.pkg+" "+f.test)
+	}
+	return nil
+}
+
+// goTest runs go test once, and returns the tests that have failed.
+func goTest(kept notes, args []string, out io.Writer) ([]failure, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kind := ""
 	if strings.Contains(os.Getenv("GOFLAGS")+" "+strings.Join(args, " "), "-race") {
@@ -55,13 +72,13 @@ func test(kept notes, args []string, out io.Writer) error {
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	told := tell(events, out, func(seconds float64, name string) { kept.add("tests", seconds, name) })
-	return errors.Join(cmd.Wait(), told)
+	failed, told := tell(events, out, func(seconds float64, name string) { kept.add("tests", seconds, name) })
+	return failed, errors.Join(cmd.Wait(), told)
 }
 
 // measured runs a test binary, which go test has put in the directory of its package.

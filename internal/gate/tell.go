@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -15,17 +16,18 @@ type event struct {
 }
 
 // tell writes what go test would have written without -json: one line for each package, and the output of tests that
-// fail. It notes how long each test took.
-func tell(events io.Reader, out io.Writer, note func(seconds float64, name string)) error {
+// fail. It notes how long each test took, and returns the tests that failed.
+func tell(events io.Reader, out io.Writer, note func(seconds float64, name string)) (failed []failure, err error) {
 	outputs := map[string][]string{} // by package and test
+	said := map[string]string{}      // by package and test without its subtests, of what has failed
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return failed, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		of := e.Package + " " + e.Test
 		switch e.Action {
@@ -40,6 +42,12 @@ func tell(events io.Reader, out io.Writer, note func(seconds float64, name strin
 			}
 		case "fail":
 			_, _ = fmt.Fprint(out, strings.Join(outputs[of], ""))
+			top, _, sub := strings.Cut(e.Test, "/")
+			said[e.Package+" "+top] += strings.Join(outputs[of], "")
+			inTest := func(f failure) bool { return f.pkg == e.Package && f.test != "" }
+			if !sub && (top != "" || !slices.ContainsFunc(failed, inTest)) { // a package fails because a test does
+				failed = append(failed, failure{e.Package, top, said[e.Package+" "+top]})
+			}
 			fallthrough
 		case "pass", "skip":
 			if e.Test != "" && !strings.Contains(e.Test, "/") {

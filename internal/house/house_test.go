@@ -47,8 +47,8 @@ var bounds = map[string]map[string]int{
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
 	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
-	"functions executed":           {"Lock": 166, "Unlock": 177, "Lock that waits": 431},
-	"files executed":               {"Lock": 40, "Unlock": 36, "Lock that waits": 72},
+	"functions executed":           {"Lock": 166, "Unlock": 177, "Lock that waits": 432},
+	"files executed":               {"Lock": 40, "Unlock": 36, "Lock that waits": 73},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 

@@ -27,10 +27,10 @@ type Journal struct {
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
-	loggers    []*slog.Logger // those whose locks had events while a state lasted; none if no state lasts
-	quorum     state          // no quorum answers
-	denied     Op             // the kinds of operations that a quorum has denied since then; a quorum that executes another kind is no end
-	nodes      []down         // by index, as far as they have been down
+	loggers    []*slog.Logger   // those whose locks had events while a state lasted; none if no state lasts
+	quorum     state            // no quorum answers
+	denied     map[Op]time.Time // when a quorum last denied a kind of operations, since then; see deniedFor
+	nodes      []down           // by index, as far as they have been down
 	twins      map[[2]int]*twins
 	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
 	sweep      int             // how many unextended may have before those that have ended are removed
@@ -55,7 +55,7 @@ func (j *Journal) Close() {
 	defer j.mu.Unlock()
 	j.closed = true
 	j.loggers, j.nodes, j.twins, j.unextended = nil, nil, nil, nil
-	j.quorum, j.denied = state{}, 0
+	j.quorum, j.denied = state{}, nil
 	j.notices.Add(j, j.leftovers.say)
 }
 
@@ -127,10 +127,14 @@ type Op uint8
 
 // The kinds of operations.
 const (
-	Locks Op = 1 << iota
+	Locks Op = iota + 1
 	Extends
 	Unlocks
 )
+
+// deniedFor is for how long a denial shows that the nodes still deny that kind of operation. A quorum that executes another
+// kind is no end until then. Later it is one: the program may not try the denied kind again.
+const deniedFor = time.Minute
 
 // NoQuorum notes an operation to which no quorum has answered. log is the logger of its lock.
 func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
@@ -146,7 +150,7 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	now := time.Now()
 	j.quorum.begin(now, t.Err)
 	if t.Denied {
-		j.denied |= t.Op
+		put(&j.denied, t.Op, now)
 	}
 	j.sayLocked(log, now, &t)
 }
@@ -173,7 +177,9 @@ func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Ti
 	}
 	delete(j.unextended, extended)
 	now := time.Now()
-	if j.denied &^= op; j.denied != 0 {
+	delete(j.denied, op)
+	maps.DeleteFunc(j.denied, func(_ Op, at time.Time) bool { return now.Sub(at) >= deniedFor })
+	if len(j.denied) != 0 {
 		return
 	}
 	if q := &j.quorum; q.on && !start.Before(q.since) {
@@ -218,16 +224,10 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 	j.sayLocked(log, now, nil)
 }
 
-// NodeStillDown notes that a node which is down has failed again, perhaps for another reason.
+// NodeStillDown notes that a node which is down has failed again, perhaps for another reason. The journal may not know that
+// it is down: another Redsync with the same clients was told, or the event was dropped.
 func (j *Journal) NodeStillDown(log *slog.Logger, i int, address string, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed || i >= len(j.nodes) || !j.nodes[i].on {
-		return
-	}
-	n, now := &j.nodes[i], time.Now()
-	n.address, n.err, n.fails = address, err, now
-	j.sayLocked(log, now, nil)
+	j.NodeDown(log, i, address, 0, err)
 }
 
 // An aging is an error whose text has times that go on. At returns the error as it is at a later time, nil if it is over by

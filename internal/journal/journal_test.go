@@ -118,6 +118,15 @@ func TestAnEarlierOrAnotherOperationIsNoEnd(t *testing.T) {
 		j.Answered(a.Logger, Unlocks, nil, time.Now())
 		assert.Equal(t, []string{`INFO "a quorum answers again" after=25s`}, a.lines())
 		time.Sleep(Every)
+		j.NoQuorum(a.Logger, Trouble{Op: Unlocks, Denied: true, Err: errDown}) // and never again
+		for range 2 * deniedFor / time.Second {
+			j.Answered(a.Logger, Locks, nil, time.Now())
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, []string{
+			`WARN "no quorum" lock=x tries=1 error="3 of 5 nodes failed"`,
+			`INFO "a quorum answers again" after=1m0s`,
+		}, a.lines())
 		start := time.Now()
 		time.Sleep(time.Millisecond)
 		j.fails(a, "x", 1)
@@ -178,6 +187,9 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 			`WARN "node is down" node=4 address=redis-4:6379 for=10s error="3 of 5 nodes failed"`,
 			`INFO "node is up again" node=4 address=redis-4:6379 down=12s`,
 			`WARN "node is down" node=1 address=redis-1:6379 for=1h0m12s error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=4 address=redis-4:6379 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=4 address=redis-4:6379 error="3 of 5 nodes failed"`,
 		}, a.lines())
 	})
 }
@@ -197,15 +209,13 @@ func (a aged) At(now time.Time) error {
 func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
 		fails := func(address string, err error) { j.NodeStillDown(a.Logger, 1, address, err) }
-		fails("redis-1:6379", errDown)
+		fails("redis-1:6379", errDown) // another Redsync was told that it is down
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		for _, err := range []error{errDown, aged{time.Now()}, aged{time.Now()}, aged{}} {
 			time.Sleep(Every)
 			fails("redis-2:6379", err)
 		}
 		j.NodeUp(1, time.Minute)
-		time.Sleep(Every)
-		fails("redis-1:6379", errDown)
 		assert.Equal(t, []string{
 			`WARN "node is down" node=1 address=redis-1:6379 error="3 of 5 nodes failed"`,
 			`WARN "node is down" node=1 address=redis-2:6379 for=10s error="3 of 5 nodes failed"`,

@@ -138,6 +138,42 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 	})
 }
 
+// A twofold is an act that repeats another command.
+type twofold struct {
+	*act
+	again claim.Call
+}
+
+func (t twofold) Repeat() (claim.Call, bool) { return t.again, true }
+
+// A repetition is a script in full if the node does not have EVALSHA, whether that is known before or is the answer.
+func TestRepetitionIsSentInFull(t *testing.T) {
+	lacksSHA := refusal("ERR unknown command 'EVALSHA'")
+	script := (&act{}).Brief().Call
+	for want, known := range map[string]bool{"[ping eval]": true, "[ping evalsha eval]": false, "[evalsha eval]": true, "[evalsha evalsha eval]": false} {
+		s, first, r := newScene(1), claim.Ping(), &Round{}
+		if strings.HasPrefix(want, "[evalsha") {
+			first = script
+		}
+		r.Prepare(t.Context(), s.Set, twofold{&act{brief: Brief{Call: first}}, script}, false, false)
+		r.Send()
+		if known {
+			_ = s.Nodes[0].NoteScript(lacksSHA)
+		}
+		s.plays("0x")
+		if !known {
+			s.reply(0, pool.Reply{Err: lacksSHA, Fate: pool.Answered, Conn: 1})
+		}
+		var commands []any
+		for _, req := range s.puppets[0].Sent() {
+			commands = append(commands, req.Args[0])
+		}
+		assert.Equal(t, want, fmt.Sprint(commands))
+		s.plays("0+")
+		assert.True(t, r.Result(nil).Won, want)
+	}
+}
+
 // A repeating is an act whose command may be sent twice. Each time that it is asked, it makes another command, as an acquire does
 // whose token has changed meanwhile. It knows the answer only to a command that one of the nodes was sent.
 type repeating struct {

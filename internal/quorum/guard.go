@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -69,14 +70,14 @@ func (g *guard) distrust(s *pool.Server, at time.Time, quarantine, here time.Dur
 // A tenant is the server behind the address of a guarded node, as far as acquires and grants have shown.
 type tenant struct {
 	mu    sync.Mutex
-	runID string
-	began time.Time // it started then, by the last account of it; zero if no server has answered yet
-	alive time.Time // it has answered a request that was sent then
-	since time.Time // the address has led to it since then; zero if no other server was there before
+	last  *pool.Server // its last account of itself; nil if no server has answered yet
+	alive time.Time    // it has answered a request that was sent then
+	since time.Time    // the address has led to it since then; zero if no other server was there before
 }
 
 // maxStartError bounds how far two accounts of the start of one server may be apart: the uptimes are in whole seconds, and an
-// answer to INFO may be late. Servers that do not tell who they are, and whose starts are further apart, are two.
+// answer to INFO may be late. Servers that do not tell who they are, and whose starts are further apart, are two. The starts
+// of one server agree by the client's monotonic clock, or by the wall clock if the client was suspended between the accounts.
 const maxStartError = 5 * time.Second
 
 // meet notes that s has answered a request sent at that time. If the address led to another server before, meet reports
@@ -88,7 +89,7 @@ func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved
 	if !t.isLocked(s) {
 		t.since, t.alive = t.sinceLocked(s, sent), sent
 	}
-	t.runID, t.began = s.RunID, startOf(s)
+	t.last = s
 	if sent.After(t.alive) {
 		t.alive = sent
 	}
@@ -108,7 +109,7 @@ func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
 	switch {
 	case t.isLocked(s):
 		return t.since
-	case !t.began.IsZero() && startOf(s).Before(t.alive):
+	case t.last != nil && startOf(s).Before(t.alive):
 		return sent
 	}
 	return time.Time{}
@@ -116,10 +117,16 @@ func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
 
 // isLocked reports whether t is s.
 func (t *tenant) isLocked(s *pool.Server) bool {
-	if t.runID != s.RunID || t.began.IsZero() {
+	switch {
+	case t.last == nil || t.last.RunID != s.RunID:
 		return false
+	case t.last == s || s.RunID != "":
+		return true
 	}
-	return s.RunID != "" || startOf(s).Sub(t.began).Abs() <= maxStartError
+	now, then := clock.Of(s.At), clock.Of(t.last.At)
+	ran := s.Uptime - t.last.Uptime
+	return (now.Mono-then.Mono-ran).Abs() <= maxStartError ||
+		(now.Wall.Round(0).Sub(then.Wall.Round(0))-ran).Abs() <= maxStartError
 }
 
 // startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.

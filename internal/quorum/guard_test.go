@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -72,6 +73,21 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	require.ErrorContains(t, at(server("", -2*time.Hour), 2*sec), "its address has led to another server for 0s")
 	require.NoError(t, at(server("", 20*sec), time.Minute), "it began after the last answer")
 	require.Error(t, at(server("told", -time.Hour), time.Minute))
+
+	// While the client is suspended, its monotonic clock stands still.
+	defer clock.Step(func(i clock.Instant) clock.Instant {
+		if i.Wall.After(now.Add(time.Minute)) {
+			i.Wall = i.Wall.Add(time.Hour)
+		}
+		return i
+	})()
+	n = &guard{sec, &tenant{}}
+	require.NoError(t, at(server("", -time.Hour), 0))
+	for ran, want := range map[float64]bool{2: false, 3: false, 4: false, 5: true} {
+		then := now.Add(2 * time.Hour)
+		_, moved := n.tenant.peek(&pool.Server{At: then, Uptime: time.Duration(ran * float64(time.Hour))}, then)
+		assert.Equal(t, want, moved, "it has been running for %v h", ran)
+	}
 }
 
 // Looking whether a server counts begins no guard.

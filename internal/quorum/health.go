@@ -17,8 +17,12 @@ import (
 const healthPause = time.Second
 
 // deniedPause is for how long a node that denies the names of some locks, and has granted another one since, is not down for
-// that reason again. Otherwise it would be down and up with each of them.
+// that reason again. Otherwise it would be down and up with each of them. But a node that has granted no lock for
+// healthPause, and has denied other names since, seems to deny all: it is down at once.
 const deniedPause = time.Hour
+
+// maxDeniedNames is how many names that were denied a Health remembers. A name that it does not remember is a new one.
+const maxDeniedNames = 100
 
 // A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are
 // told of a change once.
@@ -28,15 +32,19 @@ type Health struct {
 	needs atomic.Int32 // the proof that the node is up again; changed with mu held, only raised while it is down
 	lacks atomic.Int32 // the kinds of commands that it has refused, see kind; changed with mu held
 	next  atomic.Int64 // when observers may be told again that the node is still down, by the monotonic clock; changed with mu held
+	picky atomic.Bool  // it has denied the names of some locks: names is not empty; changed with mu held
 
 	mu      sync.Mutex // guards what follows
 	since   time.Time  // when the node was seen to go down
 	told    time.Time  // when observers were last told that it was down
 	omitted int        // how often the node has been down since told, without a NodeDown
-	denied  time.Time  // when it last went down because it denies the name of a lock
-	reason  error      // why it is down: the last failure, but no lesser one than needs says
 
-	tellUp observation // the observation that caused the last NodeDown: NodeUp goes to the same tracer
+	denied time.Time            // when it last went down because it denies the name of a lock
+	names  map[string]time.Time // when it first denied them, and it has not granted them since
+	barren time.Time            // when it first denied a name that is new in names, and it has granted no lock since; or zero
+
+	tellUp observation // of the Redsync that was told of NodeDown: NodeUp goes to the same tracer
+	asks   *Set        // has seen that the node does not do what needs and lacks say, and asks that of it
 
 	// The longest restart guard that has made votes of the node not count since it went down, and when that ends. Both are
 	// zero if there was none.
@@ -52,16 +60,16 @@ const (
 
 // An observation is what a vote says of a node's health.
 type observation struct {
-	of     *Set
-	to     Tracer
-	node   *Node
-	err    error // why it is down; nil if it is up
-	proof  int32 // of a node that is up: what it has done. Of one that is down: what it must do to be up again
-	ofName bool  // it denies the name of the lock, and may grant other locks
-	kind   int32 // of the command that it has answered, or has refused as such; 0 for neither
+	of    *Set
+	to    Tracer
+	node  *Node
+	err   error  // why it is down; nil if it is up
+	proof int32  // of a node that is up: what it has done. Of one that is down: what it must do to be up again
+	name  string // of the lock that it denies, while it may grant other locks, or that it has granted; or ""
+	kind  int32  // of the command that it has answered, or has denied; 0 for neither
 }
 
-// The kinds of commands. A node or a proxy may execute one kind and refuse the other one. If it has refused a kind, it is up
+// The kinds of commands. A node or a proxy may execute one kind and deny the other one. If it has denied a kind, it is up
 // again only when it has executed a command of that kind.
 const (
 	plainCommands int32 = 1 << iota
@@ -76,17 +84,6 @@ func IsNameDenied(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "permissions to access a key") || strings.Contains(text, "access one of the keys") ||
 		strings.Contains(text, "access at least one of the keys")
-}
-
-// IsOfCommand reports whether a node refuses a command as such. Another command may be allowed. An error with a code of its
-// own (OOM, READONLY, LOADING, ...) says that the node does not write at all.
-func IsOfCommand(err error) bool {
-	if !pool.IsRefusal(err) {
-		return false
-	}
-	text := err.Error()
-	code, _, _ := strings.Cut(text, " ")
-	return pool.IsDenied(err) || code != strings.ToUpper(code) || code == "ERR" && !strings.HasPrefix(text, "ERR Error running script")
 }
 
 // What a node can do, the least first. A node whose votes do not count because of the restart guard answers. A node that
@@ -116,7 +113,7 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 // see notes an observation, and tells the observers if it is news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
-	case s.err == nil && state == healthy:
+	case s.err == nil && state == healthy && (s.proof < acquires || !h.picky.Load()):
 		return
 	case s.err != nil && state == downTold && s.kind&^h.lacks.Load() == 0 && s.proof <= needs && needs != counts && int64(clock.Now().Mono) < h.next.Load():
 		return
@@ -133,11 +130,8 @@ func (h *Health) see(s observation) {
 
 func (h *Health) downLocked(s observation, now time.Time) {
 	if h.state.Load() == healthy {
-		if s.ofName {
-			if !h.denied.IsZero() && now.Sub(h.denied) < deniedPause {
-				return
-			}
-			h.denied = now
+		if s.name != "" && h.deniesSomeLocked(s.name, now) {
+			return
 		}
 		h.since, h.quarantine, h.ends = now, 0, time.Time{}
 		h.needs.Store(answers)
@@ -145,14 +139,14 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	}
 	h.lacks.Or(s.kind)
 	news := h.reasonLocked(s, now)
-	if news || s.proof >= h.needs.Load() {
-		h.reason = s.err
+	if s.kind != 0 || s.proof >= h.needs.Load() {
+		h.asks = s.of
 	}
 	if h.state.Load() == downTold {
 		if news || int64(clock.Now().Mono) >= h.next.Load() {
 			h.repeatLater()
 			to := h.toldLocked(s)
-			to.to.NodeStillDown(to.node, h.reason)
+			to.to.NodeStillDown(to.node, s.err) // the reason of now: an earlier one may be over
 		}
 		return
 	}
@@ -164,6 +158,32 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	s.to.NodeDown(s.node, h.omitted, s.err)
 	h.told, h.omitted, h.tellUp = now, 0, s
 	h.repeatLater()
+}
+
+// deniesSomeLocked notes that a node which is up denies the name of a lock. It reports whether the node is up all the same,
+// because it denies some names only, as observers have been told.
+func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
+	muted := !h.denied.IsZero() && now.Sub(h.denied) < deniedPause
+	switch first, known := h.names[name]; {
+	case !muted:
+		h.names, h.barren = nil, time.Time{}
+	case known && (h.barren.IsZero() || first.Before(h.barren)):
+		return true
+	case h.barren.IsZero():
+		h.barren = now
+	}
+	if h.names == nil {
+		h.names = make(map[string]time.Time)
+	}
+	if _, known := h.names[name]; !known && len(h.names) < maxDeniedNames {
+		h.names[name] = now
+	}
+	h.picky.Store(true)
+	if muted && now.Sub(h.barren) < healthPause {
+		return true
+	}
+	h.denied = now
+	return false
 }
 
 // repeatLater notes that observers were told just now that the node is down. The log repeats that while the node fails, so
@@ -195,6 +215,15 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 // during a restart guard: an answer may be older than the restart, and another Redsync may have no guard.
 func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
+	if s.proof == acquires && h.picky.Load() {
+		h.barren = time.Time{}
+		delete(h.names, s.name)
+		h.picky.Store(len(h.names) != 0)
+	}
+	if h.asks != nil && h.asks.retired.Load() { // nobody may ask again for what it has seen refused
+		h.needs.Store(answers)
+		h.lacks.Store(0)
+	}
 	if h.lacks.And(^s.kind)&^s.kind != 0 || state == healthy || s.proof < h.needs.Load() || now.Before(h.ends) {
 		return
 	}
@@ -205,14 +234,14 @@ func (h *Health) upLocked(s observation, now time.Time) {
 	}
 	to := h.toldLocked(s)
 	to.to.NodeUp(to.node, now.Sub(h.since))
-	h.tellUp = observation{}
+	h.tellUp, h.asks = observation{}, nil
 }
 
-// toldLocked returns the observation that caused the last NodeDown, because its tracer is told of the NodeUp, too. If its
-// Redsync has been closed since, that is s: somebody must hear that the node is up.
+// toldLocked returns an observation of the Redsync that was told of the last NodeDown, because its tracer is told of the
+// NodeUp, too. If that Redsync has been closed since, s takes its place: somebody must hear that the node is up.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
-		return s
+		h.tellUp = s
 	}
 	return h.tellUp
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -102,8 +103,74 @@ func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 			time.Sleep(healthPause / 4)
 			h.sees(errBroken, answers)
 		}
-		assert.Equal(t, told{"3 down, omitted 1: READONLY", "3 still down: READONLY", "3 still down: READONLY"}, h.hears(),
-			"once in healthPause, and for the greater reason")
+		assert.Equal(t, told{"3 down, omitted 1: READONLY", "3 still down: it broke", "3 still down: it broke"}, h.hears(),
+			"once in healthPause, and for the reason of now")
+	})
+}
+
+// A Redsync has seen that the node refuses something, and is closed. The others hear that the node is up: they may never
+// ask that of it.
+func TestHealthAfterTheEndOfTheRedsyncThatSawTheNodeDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, seen := range map[string]observation{
+			"no script":  {err: denied{}, proof: acquires, kind: scripts},
+			"no acquire": {err: refusal("OOM"), proof: acquires},
+		} {
+			h, closed := newWard(), &Set{}
+			seen.of, seen.to, seen.node = closed, h.tracer, h.node
+			h.see(seen)
+			up := observation{of: open, to: h.tracer, node: h.node, proof: grants, kind: plainCommands}
+			h.see(up)
+			require.Len(t, h.hears(), 1, name)
+			closed.retired.Store(true)
+			first, other := &tracer{}, &tracer{}
+			time.Sleep(healthPause)
+			h.see(observation{of: open, to: first, node: h.node, err: errBroken})
+			time.Sleep(healthPause)
+			h.see(observation{of: open, to: other, node: h.node, err: errBroken})
+			h.see(up)
+			assert.Equal(t, told{"3 still down: it broke", "3 still down: it broke", "3 up after 2s"}, first.hears(), "%s: one Redsync hears all", name)
+			assert.Empty(t, other.hears(), name)
+		}
+	})
+}
+
+// A node that denies some names is down once in a long time. If it denies all, it is down at once.
+func TestHealthOfANodeThatDeniesNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newWard()
+		denies := func(name string) {
+			h.see(observation{of: open, to: h.tracer, node: h.node, err: denied{}, proof: acquires, name: name})
+		}
+		grants := func(name string) {
+			h.see(observation{of: open, to: h.tracer, node: h.node, proof: acquires, name: name})
+		}
+		never := 0
+		for range 3 * maxDeniedNames {
+			denies("other")
+			grants("own")
+			denies("other")
+			time.Sleep(2 * healthPause)
+			denies("other")
+			denies(fmt.Sprint(never))
+			never++
+			time.Sleep(healthPause / 2)
+			denies("other")
+		}
+		require.Len(t, h.hears(), 2, "down once, and up")
+		for range 3 {
+			grants("own")
+			assert.Empty(t, h.hears())
+			denies("own")
+			time.Sleep(healthPause)
+			denies("own")
+			assert.Equal(t, told{"3 down, omitted 0: " + denied{}.Error()}, h.hears())
+			grants("own")
+			require.Len(t, h.hears(), 1)
+		}
+		time.Sleep(deniedPause)
+		denies("other")
+		require.Len(t, h.hears(), 1, "again")
 	})
 }
 
@@ -192,6 +259,22 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 	}
 	s := newScene(1)
 	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
+
+	for _, err := range []error{lacksScript{}, pool.OfScript(refusal("ERR unknown command 'EVALSHA'"))} {
+		s, to := newScene(1), &tracer{}
+		r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting}}, false)
+		r.NoteHealth(0, claim.Failure(refusal("ERR unknown command 'EVAL'")), nil)
+		require.Len(t, to.hears(), 1)
+		r.NoteHealth(0, claim.Failure(err), nil)
+		room := &claim.Keyed{}
+		room.Init("lock")
+		plain := room.Exclusive.With("value", &claim.Room{}).Acquire(time.Second, script.Place{}, script.Fence{})
+		set := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting, Call: plain}}, false)
+		set.NoteHealth(0, granted, nil)
+		assert.Empty(t, to.hears(), "%v: it has executed no script", err)
+		r.NoteHealth(0, granted, nil)
+		assert.Len(t, to.hears(), 1)
+	}
 }
 
 // The reason of a node that has restarted changes when it does not answer after the guard.

@@ -147,7 +147,10 @@ type Voted struct {
 }
 
 // A Ping is the operation that asks whether nodes answer.
-type Ping struct{}
+type Ping struct {
+	// Whole makes the vote of a node that serves only some of the names a failure. The nodes are these; nil for any node.
+	Whole []*Node
+}
 
 // Brief implements Operation.
 func (Ping) Brief() Brief { return Brief{Call: claim.Ping()} }
@@ -156,4 +159,14 @@ func (Ping) Brief() Brief { return Brief{Call: claim.Ping()} }
 func (p Ping) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
 
 // Judge implements Operation.
-func (Ping) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
+func (p Ping) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+	if p.Whole == nil || v.Choice != claim.Granted {
+		return v
+	}
+	if known, ok := p.Whole[i].Pool.(pool.Partial); ok {
+		if why := known.Partial(); why != nil {
+			return claim.Failure(why)
+		}
+	}
+	return v
+}

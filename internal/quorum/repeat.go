@@ -20,9 +20,9 @@ type repeated Round
 func (p *repeated) Receive(i int, reply pool.Reply) {
 	r := (*Round)(p)
 	r.mu.Lock()
-	read := r.rare.again.Read
+	again := r.rare.again
 	r.mu.Unlock()
-	r.receive(i, reply, read)
+	r.receive(i, reply, again)
 }
 
 // noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
@@ -80,6 +80,7 @@ func (r *Round) askAgainLocked() {
 		}
 		b := &r.Ballots[i]
 		b.lost, b.again = false, true
+		b.full = b.full || r.set.Nodes[i].LacksSHA()
 		if r.send(i, r.commandLocked(i), nil) != nil {
 			continue // it stays failed
 		}

@@ -185,16 +185,21 @@ func (r *Round) fallback() Fallback {
 	return nil
 }
 
+// callLocked returns what node i is sent, or was sent last.
+func (r *Round) callLocked(i int) claim.Call {
+	switch b := &r.Ballots[i]; {
+	case b.alone:
+		return r.fallback().Without()
+	case b.again:
+		return *r.rare.again
+	}
+	return r.brief.Call
+}
+
 // commandLocked returns the command for another sending to node i.
 func (r *Round) commandLocked(i int) []any {
-	b, c := &r.Ballots[i], r.brief.Call
-	switch {
-	case b.alone:
-		c = r.fallback().Without()
-	case b.again:
-		c = *r.rare.again
-	}
-	if b.full {
+	c := r.callLocked(i)
+	if r.Ballots[i].full {
 		return c.Command.InFull()
 	}
 	return c.Command.Args
@@ -217,24 +222,24 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 }
 
 // Receive takes a node's reply.
-func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, r.brief.Call.Read) }
+func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, &r.brief.Call) }
 
-func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, error)) {
-	reply = r.set.Heard(i, reply, &r.brief.Call.Command)
+func (r *Round) receive(i int, reply pool.Reply, sent *claim.Call) {
+	reply = r.set.Heard(i, reply, &sent.Command)
 	r.NoteLate(i, reply)
 	if reply.Err != nil && pool.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
-	v := r.op.Judge(i, reply, r.set.Read(&r.brief.Call.Command, read, reply.Value, reply.Err))
-	sent, mayGrant, refusal := false, false, error(nil)
+	v := r.op.Judge(i, reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
+	another, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
 	case pool.IsNoScript(reply.Err):
-		sent, refusal = r.resend(i)
+		another, refusal = r.resend(i)
 	case IsForbidden(reply.Err):
-		sent, mayGrant, refusal = r.sendAlone(i)
+		another, mayGrant, refusal = r.sendAlone(i)
 	}
-	if sent {
+	if another {
 		return
 	}
 	if refusal != nil {
@@ -271,11 +276,7 @@ func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), repl
 func (r *Round) isBySHA(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.brief.Call.Command
-	if r.Ballots[i].alone {
-		c = r.fallback().Without().Command
-	}
-	return !r.Ballots[i].full && c.IsScript()
+	return !r.Ballots[i].full && r.callLocked(i).Command.IsScript()
 }
 
 // resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
@@ -443,11 +444,14 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
-	if s.err == nil && r.set.known.health[i].isDown() || IsOfCommand(s.err) {
+	if s.err == nil && !pool.IsNoScript(v.Err) && r.set.known.health[i].isDown() || IsDenial(s.err) && !IsNameDenied(s.err) {
 		s.kind = r.kind(i)
 	}
-	if s.ofName = r.deniesName(s.err); s.ofName && !r.isWon() {
+	switch denies := r.deniesName(s.err); {
+	case denies && !r.isWon():
 		return // if others grant the lock, decideLocked tells it
+	case denies, s.err == nil && s.proof == acquires:
+		s.name = r.brief.Call.Command.Key()
 	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
@@ -456,10 +460,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	}
 }
 
-// deniesName reports whether err denies the name of the lock that r is to acquire. If too few nodes grant it, that says
+// deniesName reports whether err denies the name of the lock that r is to acquire or extend. If too few nodes grant it, that says
 // nothing of the nodes.
 func (r *Round) deniesName(err error) bool {
-	return r.brief.Op == Lock && r.brief.Purpose == Granting && IsNameDenied(err)
+	return (r.brief.Op == Lock || r.brief.Op == Extend) && r.brief.Purpose == Granting && IsNameDenied(err)
 }
 
 func (r *Round) kind(i int) int32 {
@@ -473,7 +477,7 @@ func (r *Round) kindLocked(i int) int32 {
 	switch {
 	case r.Ballots[i].alone:
 		return 0
-	case r.brief.Call.Command.IsScript():
+	case r.callLocked(i).Command.IsScript():
 		return scripts
 	}
 	return plainCommands
@@ -719,7 +723,7 @@ func (r *Round) decideLocked() {
 	if r.proved.Won && r.brief.Tracer != nil && !r.set.retired.Load() {
 		for i, err := range r.rare.errs {
 			if r.Ballots[i].choice == claim.Failed && r.deniesName(err) {
-				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), ofName: true, kind: r.kindLocked(i)}
+				s := observation{of: r.set, to: r.brief.Tracer, node: r.set.Nodes[i], err: err, proof: r.brief.missing(err), name: r.brief.Call.Command.Key()}
 				r.set.known.health[i].see(s)
 			}
 		}

@@ -505,6 +505,16 @@ func (c Command) WithRESP(f func(resp []byte)) {
 // IsScript reports whether the command runs a script by its SHA1.
 func (c Command) IsScript() bool { return c.script != nil }
 
+// Key returns the first key of c, which is the name of the lock or the first of several names.
+func (c Command) Key() string {
+	first := 1
+	if c.IsScript() {
+		first = 3
+	}
+	name, _ := c.Args[first].(string)
+	return name
+}
+
 // InFull returns the command for a node that answered NOSCRIPT, or does not have EVALSHA.
 func (c Command) InFull() []any {
 	if c.script == nil {

@@ -98,6 +98,7 @@ func receiverMaySend(t *testing.T, env Env) {
 
 func missingKeyIsNil(t *testing.T, env Env) {
 	p := open(t, env, many)
+	greet(t, p)
 	require.Nil(t, answer(t, p, "get", key(0)).Value)
 	require.Equal(t, "OK", answer(t, p, "set", key(0), "a", "nx", "px", "60000").Value)
 	require.Nil(t, answer(t, p, "set", key(0), "b", "nx", "px", "60000").Value)
@@ -107,6 +108,7 @@ func missingKeyIsNil(t *testing.T, env Env) {
 
 func errorIsAnAnswer(t *testing.T, env Env) {
 	p := open(t, env, many)
+	greet(t, p)
 	answer(t, p, "lpush", key(0), "element")
 	r := ask(t, p, "get", key(0))
 	requireAnswer(t, r, "WRONGTYPE")
@@ -128,7 +130,7 @@ func requireAnswer(t *testing.T, r pool.Reply, prefix string) {
 func errorIsNotRetried(t *testing.T, env Env) {
 	needs(t, env.Answer != nil)
 	p := open(t, env, many)
-	answer(t, p, "ping")
+	greet(t, p)
 	for i, text := range []string{
 		"LOADING Redis is loading the dataset in memory",
 		"READONLY You can't write against a read only replica.",
@@ -161,6 +163,7 @@ func exists(t *testing.T, env Env, key string) any {
 
 func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	p := open(t, env, many)
+	greet(t, p)
 	// NewScript did not make this script, so no pool can have loaded it.
 	stranger := []any{"evalsha", "0123456789012345678901234567890123456789", 1, key(0)}
 	r := ask(t, p, stranger...)
@@ -180,7 +183,7 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 // overtakes its SET leaves a key behind.
 func requestsAreExecutedInOrder(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
-	if answer(t, p, "ping").Conn == 0 {
+	if greet(t, p).Conn == 0 {
 		t.Skip("the pool promises no order of execution")
 	}
 	const rounds, senders, each = 2, 4, 200
@@ -215,7 +218,7 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 // arrive in ascending order.
 func repliesFollowExecution(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
-	if answer(t, p, "ping").Conn == 0 {
+	if greet(t, p).Conn == 0 {
 		t.Skip("the pool promises no order of execution")
 	}
 	const rounds, senders, each = 40, 8, 50
@@ -243,7 +246,7 @@ func frozenNodeHoldsNobodyUp(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit, tries = 300, 1000
 	p, in := open(t, env, limit), newInbox()
-	answer(t, p, "ping")
+	greet(t, p)
 	env.Freeze()
 	accepted := map[int]bool{}
 	prompt(t, env, "1000 calls of Send to a frozen node", func() {
@@ -275,7 +278,7 @@ func frozenNodeCostsNoGoroutines(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit = 500
 	p, in := open(t, env, limit), newInbox()
-	answer(t, p, "ping")
+	greet(t, p)
 	env.Freeze()
 	send := func() error { return p.Send(pool.Request{Args: []any{"echo", "x"}, To: in}) }
 	require.NoError(t, send())
@@ -297,7 +300,7 @@ func reservedRequestsPassTheLimit(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit = 10
 	p, in := open(t, env, limit), newInbox()
-	answer(t, p, "ping")
+	greet(t, p)
 	env.Freeze()
 	for i := range limit {
 		require.NoError(t, p.Send(pool.Request{Args: []any{"set", key(i), "v"}, To: in, Tag: i}))
@@ -321,7 +324,7 @@ func roomReturnsWithEachReply(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	const limit = 100
 	p, in := open(t, env, limit), newInbox()
-	answer(t, p, "ping")
+	greet(t, p)
 	half, hold := make(chan struct{}), make(chan struct{})
 	in.then = func(tag int, _ pool.Reply) {
 		if tag == limit/2 {
@@ -451,7 +454,7 @@ func counter(t *testing.T, env Env, key string) int {
 func restartRaisesConn(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
 	p := open(t, env, many)
-	before := answer(t, p, "ping").Conn
+	before := greet(t, p).Conn
 	if before == 0 {
 		t.Skip("the pool does not tell connections apart")
 	}
@@ -483,7 +486,7 @@ func newest(t *testing.T, p pool.Pool, before uint64) (conn uint64) {
 func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
 	first, second := open(t, env, many), open(t, env, many)
-	before := answer(t, first, "ping").Conn
+	before := greet(t, first).Conn
 	if before == 0 {
 		t.Skip("the pool does not tell connections apart")
 	}
@@ -499,7 +502,7 @@ func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 // one process.
 func serverStays(t *testing.T, env Env) {
 	p, q := open(t, env, many), open(t, env, many)
-	s := answer(t, p, "ping").Server
+	s := greet(t, p).Server
 	if s == nil {
 		t.Skip("the pool does not know which server answers")
 	}
@@ -524,7 +527,7 @@ func serverStays(t *testing.T, env Env) {
 func restartChangesServer(t *testing.T, env Env) {
 	needs(t, env.Kill != nil, env.Restart != nil)
 	p := open(t, env, many)
-	s := answer(t, p, "ping").Server
+	s := greet(t, p).Server
 	if s == nil {
 		t.Skip("the pool does not know which server answers")
 	}
@@ -566,13 +569,13 @@ func closeAnswersWhatWasAccepted(t *testing.T, env Env) {
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(i), got.Value)
 	}
-	answer(t, open(t, env, many), "ping")
+	greet(t, open(t, env, many))
 }
 
 func closeDoesNotWait(t *testing.T, env Env) {
 	needs(t, env.Freeze != nil, env.Thaw != nil)
 	p, in := open(t, env, many), newInbox()
-	answer(t, p, "ping")
+	greet(t, p)
 	env.Freeze()
 	for i := range 10 {
 		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", i}, To: in, Tag: i}))
@@ -615,6 +618,7 @@ func closeRacesWithSend(t *testing.T, env Env) {
 
 func closeIdleEndsConnections(t *testing.T, env Env) {
 	p := open(t, env, many)
+	greet(t, p)
 	for i := range 3 {
 		r := answer(t, p, "echo", i)
 		require.Equal(t, strconv.Itoa(i), r.Value)

@@ -97,14 +97,23 @@ func ask(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	return in.wait(t, 1)[0].Reply
 }
 
-// answer calls ask, and fails the test if the node does not answer or answers with an error. A request that the node has not
-// got is sent again: on a machine that is short of processors, a greeting may take longer than a pool waits for one.
+// answer calls ask, and fails the test if the node does not answer or answers with an error.
 func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	t.Helper()
 	r := ask(t, p, args...)
-	for again := 0; r.Fate == pool.NotSent && again < 10; again++ {
-		r = ask(t, p, args...)
-	}
+	require.NoError(t, r.Err)
+	require.Equal(t, pool.Answered, r.Fate)
+	return r
+}
+
+// greet returns the reply to the first PING of p. Until the node has greeted p, it asks again: on a machine that is short of
+// processors, a greeting may take longer than a pool waits for one.
+func greet(t *testing.T, p pool.Pool) (r pool.Reply) {
+	t.Helper()
+	eventually(t, "the node greets the pool", func() bool {
+		r = ask(t, p, "ping")
+		return r.Fate != pool.NotSent
+	})
 	require.NoError(t, r.Err)
 	require.Equal(t, pool.Answered, r.Fate)
 	return r

@@ -374,7 +374,7 @@ func manySubscriptions(t *testing.T, env Env) {
 // must not be more goroutines and connections than after the first.
 func subscriptionLeavesNothing(t *testing.T, env Env) {
 	p := open(t, env, many)
-	answer(t, p, "ping")
+	greet(t, p)
 	p.CloseIdle()
 	longAfter()
 	life := func() {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/examples/metrics"
+	"github.com/seed14bd9ef4/redsync/examples/metrics/metrics"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -27,7 +27,7 @@ func read(t *testing.T, path string) string {
 
 func TestPageShowsTheObserver(t *testing.T) {
 	code := read(t, "metrics.go")
-	page := read(t, "../../docs/metrics.md")
+	page := read(t, "../../../docs/metrics.md")
 	assert.Contains(t, page, "```go\n"+code+"```\n")
 }
 

@@ -75,6 +75,7 @@ func scrape(t *testing.T) (page string) {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		page = w.Body.String()
 		assert.NotContains(t, page, "order:")
+		assert.Contains(t, page, `otel_scope_version="(devel)"`)
 	})
 	return page
 }
@@ -98,7 +99,7 @@ redsync_node_duration_seconds_count
 redsync_node_duration_seconds_sum
 redsync_node_failing
 redsync_waiting`, strings.Join(slices.Sorted(maps.Keys(found)), "\n"))
-	page := read(t, "../../redsyncotel/README.md")
+	page := read(t, "../../../redsyncotel/README.md")
 	for name := range found {
 		assert.Contains(t, page, "`"+instrument(name)+"`")
 	}
@@ -167,7 +168,7 @@ type dashboard struct {
 
 // The dashboard has the form that Grafana reads, and each of its queries finds something.
 func TestDashboard(t *testing.T) {
-	file := read(t, "../../redsyncotel/dashboard.json")
+	file := read(t, "../../../redsyncotel/dashboard.json")
 	var d dashboard
 	require.NoError(t, json.Unmarshal([]byte(file), &d))
 	for _, key := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(file, -1) {
@@ -209,7 +210,7 @@ func TestDashboard(t *testing.T) {
 
 // The alert rules have the form that Prometheus reads, and each of their queries finds something.
 func TestAlertRules(t *testing.T) {
-	file, err := os.Open("../../redsyncotel/alerts.yml")
+	file, err := os.Open("../../../redsyncotel/alerts.yml")
 	require.NoError(t, err)
 	defer file.Close()
 	var rules struct {
@@ -224,8 +225,8 @@ func TestAlertRules(t *testing.T) {
 	decoder := yaml.NewDecoder(file)
 	decoder.KnownFields(true)
 	require.NoError(t, decoder.Decode(&rules))
-	page := read(t, "../../redsyncotel/README.md")
-	tests := read(t, "../../redsyncotel/alerts_test.yml") // for promtool
+	page := read(t, "../../../redsyncotel/README.md")
+	tests := read(t, "../../../redsyncotel/alerts_test.yml") // for promtool
 	found := scraped(t)
 	for _, r := range rules.Groups[0].Rules {
 		checkQuery(t, found, r.Expr)
