@@ -135,6 +135,8 @@ func (f *finder) lookAtUse(id *ast.Ident, stack []ast.Node) {
 	switch {
 	case isOld(o, v4redis, "Conn", "Script", "NewScript"):
 		f.report(id, "conn")
+	case isDriver(o.Pkg().Path()) && o.Parent() == o.Pkg().Scope():
+		f.report(id, driverKind(o.Pkg().Path()))
 	case isOld(o, goredis, "NewPool"):
 		if !isCalled(id, stack) {
 			f.report(id, "pool-value")
@@ -142,6 +144,16 @@ func (f *finder) lookAtUse(id *ast.Ident, stack []ast.Node) {
 	case f.isForeign(o) && mentionsOld(o.Type(), 0):
 		f.say(id, "foreign", o.Pkg().Name()+"."+o.Name()+": "+rules["foreign"].text)
 	}
+}
+
+// isDriver says whether the package has a pool of redsync v4 for which there is none here.
+func isDriver(path string) bool { return strings.HasPrefix(path, v4redis+"/") && path != goredis }
+
+func driverKind(path string) string {
+	if kind := drivers[strings.TrimPrefix(path, v4)]; kind != "" {
+		return kind
+	}
+	return "driver"
 }
 
 // isForeign says whether the object is of a package that this run does not look at.
@@ -342,6 +354,10 @@ func (f *finder) lookAtCall(call *ast.CallExpr) {
 		value = f.TypesInfo.Types[call.Args[0]].Value
 	}
 	switch name {
+	case "New":
+		if len(call.Args) > 1 || call.Ellipsis.IsValid() {
+			f.report(id, "failfast-default")
+		}
 	case "WithGenValueFunc":
 		f.report(id, "genvalue")
 	case "WithSetNXOnExtend":
@@ -368,7 +384,7 @@ func (f *finder) lookAtCall(call *ast.CallExpr) {
 	}
 }
 
-// lookAtHook reports what gives a client of go-redis a hook, or mocks it.
+// lookAtHook reports what gives a client of go-redis a hook, or mocks it, or looks for goroutines that are left.
 func (f *finder) lookAtHook(call *ast.CallExpr, o types.Object) {
 	path := o.Pkg().Path()
 	switch {
@@ -377,6 +393,8 @@ func (f *finder) lookAtHook(call *ast.CallExpr, o types.Object) {
 		f.report(call, "hook")
 	case strings.HasPrefix(path, "github.com/go-redis/redismock") && strings.HasPrefix(o.Name(), "New"):
 		f.report(call, "mock")
+	case path == "go.uber.org/goleak" && f.imported[v4] != nil && slices.Contains([]string{"VerifyTestMain", "VerifyNone", "Find"}, o.Name()):
+		f.report(call, "goleak")
 	}
 }
 
@@ -403,8 +421,8 @@ func (f *finder) mutexMethod(sel *ast.SelectorExpr) string {
 }
 
 func (f *finder) lookAtMethod(sel *ast.SelectorExpr, stack []ast.Node) {
-	if selection := f.TypesInfo.Selections[sel]; selection != nil && isOld(selection.Obj(), v4redis, "Get") {
-		if named, ok := types.Unalias(selection.Recv()).(*types.Named); ok && named.Obj().Name() == "Pool" {
+	if selection := f.TypesInfo.Selections[sel]; selection != nil {
+		if named, ok := types.Unalias(selection.Recv()).(*types.Named); ok && isOld(named.Obj(), v4redis, "Pool", "Conn") {
 			f.report(sel, "pool-get")
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	_ "github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	_ "go.uber.org/goleak"
 	"golang.org/x/tools/txtar"
 
 	_ "github.com/seed14bd9ef4/redsync/pool"

@@ -65,11 +65,7 @@ func (f *finder) move(file *ast.File) {
 			f.report(spec, "both")
 			return
 		case strings.HasPrefix(path, v4+"/"):
-			kind := drivers[strings.TrimPrefix(path, v4)]
-			if kind == "" {
-				kind = "driver"
-			}
-			f.report(spec, kind)
+			f.report(spec, driverKind(path))
 		case isOldPath(path):
 			f.report(spec, "old")
 		}
@@ -101,9 +97,12 @@ func (m *mover) uses() {
 		}
 		var at ast.Node = id
 		if sel, isSel := stack[len(stack)-1].(*ast.SelectorExpr); isSel && sel.Sel == id {
-			at = sel
+			at, stack = sel, stack[:len(stack)-1]
 		}
 		switch {
+		case isOld(o, v4redis, "Pool") && isEmbedded(stack): // what has the interface is a pool of the program's own
+			m.report(at, "pool-own")
+			m.stay = true
 		case isOld(o, v4redis, "Pool"):
 			m.pools, m.becomes[at] = append(m.pools, at), "Pool"
 		case isOld(o, goredis, "NewPool"):
@@ -113,6 +112,16 @@ func (m *mover) uses() {
 		}
 		return true
 	})
+}
+
+// isEmbedded says whether an interface embeds what has these parents.
+func isEmbedded(parents []ast.Node) bool {
+	if len(parents) < 3 {
+		return false
+	}
+	field, ok := parents[len(parents)-1].(*ast.Field)
+	_, inInterface := parents[len(parents)-3].(*ast.InterfaceType)
+	return ok && inInterface && len(field.Names) == 0
 }
 
 // imports replaces the imports of what becomes package pool by one, and the uses.

@@ -177,7 +177,7 @@ func (p *program) analyze(each *packages.Package, mine map[string]bool) {
 		switch {
 		case d.Category == "move":
 			p.change(at.Filename, each.Fset, d.SuggestedFixes[0].TextEdits)
-		case !p.moves, (d.Category == "hook" || d.Category == "mock") && !p.clients: // they are about other programs
+		case !p.moves, slices.Contains([]string{"hook", "mock", "goleak"}, d.Category) && !p.clients: // they are about other programs
 		default:
 			p.say(line{at.Filename, at.Line, at.Column, rules[d.Category].weight, d.Message})
 		}

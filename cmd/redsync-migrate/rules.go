@@ -32,20 +32,22 @@ var rules = map[string]rule{
 	// Clients.
 	"hook":           {hand, "pool.New does not run hooks: use pool.ViaClient(), or WithPrefix for a prefix of keys and WithObserver for metrics"},
 	"mock":           {hand, "redismock answers no pool.New: give redsync a pool of one function (pool.Func), or use redsynctest"},
+	"goleak":         {hand, "a pool has goroutines while its client is in use: close the client, or call Redsync.Close, before this looks"},
 	"driver":         {hand, "there is no pool for this driver: use a go-redis v9 client for the locks, or pool.Func"},
 	"driver-rueidis": {hand, "there is no pool for rueidis or valkey-go: rueidispool makes options of go-redis from their options"},
 	"old":            {hand, "this is no package of redsync v4: move to v4 first"},
 	"pool-own":       {hand, "a redis.Pool of your own: replace it by a pool of one function (pool.Func)"},
 	"conn-own":       {hand, "a redis.Conn of your own: replace it by a pool of one function (pool.Func)"},
 	"conn":           {hand, "redis.Conn, redis.Script and NewScript have no counterpart: a pool of one function (pool.Func) sends commands"},
-	"pool-get":       {hand, "a pool has no Get: send commands of your own with your client"},
+	"pool-get":       {hand, "a pool gives no connections: send commands of your own with your client"},
 	"pool-value":     {hand, "pool.New has options, too, so it is no func(redis.UniversalClient) pool.Pool: call it in a function"},
 
 	// Options.
-	"failfast-false": {note, "false waits for all nodes, as in redsync v4; true is the default here, also of each Mutex without this option"},
-	"genvalue":       {note, "a value may come back on its name once the lease before is over on the nodes; two processes must not use one value"},
-	"setnx":          {hand, "after Until, Extend sets nothing: call Lock again; a key that Extend set again does not count"},
-	"option-value":   {hand, ""}, // the text is that of optionValues
+	"failfast-default": {note, "Lock and Unlock return once the outcome is certain: who then reads the nodes at once needs WithFailFast(false)"},
+	"failfast-false":   {note, "false waits for all nodes, as in redsync v4; true is the default here, also of each Mutex without this option"},
+	"genvalue":         {note, "a value may come back on its name once the lease before is over on the nodes; two processes must not use one value"},
+	"setnx":            {hand, "after Until, Extend sets nothing: call Lock again; a key that Extend set again does not count"},
+	"option-value":     {hand, ""}, // the text is that of optionValues
 
 	// Methods.
 	"unlock-bool":       {note, "Unlock's true also means in time (before Until); false comes with an error"},
@@ -60,7 +62,7 @@ var rules = map[string]rule{
 	"both":      {hand, "the file imports both libraries"},
 }
 
-// own is what a driver's package of redsync v4 is reported as; all others are "driver".
+// drivers has what a driver's package of redsync v4 is reported as; all others are "driver".
 //
 //nolint:gochecknoglobals // a table
 var drivers = map[string]string{"/redis/rueidis": "driver-rueidis", "/redis/valkeygo": "driver-rueidis"}
