@@ -162,7 +162,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply)
 	} else {
-		e.lease.writes.prolonged(i, reply.Fate)
+		e.lease.writes.prolonged(i, fateOf(reply))
 		e.lease.writes.noteRenewal()
 	}
 	e.lease.writes.confirms(i, v.Answer.Found)

@@ -459,7 +459,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	if u := rel.extras.use; u != nil {
-		u.ended(i, reply.Fate)
+		u.ended(i, fateOf(reply))
 	}
 	rel.round.NoteLate(i, reply)
 	if reply.Err != nil && !sent.form.inFull {

@@ -110,6 +110,14 @@ func (u *use) ended(i int, fate pool.Fate) {
 	u.nodes[i].open.Add(-1)
 }
 
+// fateOf returns the fate of a request, of which the client may have lost an earlier sending.
+func fateOf(reply pool.Reply) pool.Fate {
+	if reply.Resent && reply.Fate == pool.Answered {
+		return pool.Unknown
+	}
+	return reply.Fate
+}
+
 // sendsRelease does what sending does for a release, and reports true, unless u is superseded. begin supersedes u before it
 // looks which commands are open, so one of the two sees the other.
 func (u *use) sendsRelease(i int) bool {

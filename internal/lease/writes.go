@@ -135,7 +135,7 @@ func (w *writes) answered(i int, reply pool.Reply) {
 	}
 	w.nodes[i].Add(-oneUnanswered)
 	if u := w.use(); u != nil {
-		u.ended(i, fate)
+		u.ended(i, fateOf(reply))
 	}
 	w.checkQuiet()
 	w.noteRenewal()
