@@ -205,7 +205,7 @@ func ExampleRedsync_NewMultiMutex() {
 		fmt.Println(err)
 		return
 	}
-	err := nodes.Process().NewMutex("account:2").TryLock()
+	err := nodes.Process(redsync.WithNodeTimeout(3 * time.Second)).NewMutex("account:2").TryLock()
 	fmt.Println("another process finds account:2 taken:", errors.Is(err, redsync.ErrFailed))
 	fmt.Println(mutex.Unlock())
 	// Output:
@@ -297,7 +297,8 @@ func ExampleNewJoint() {
 	}
 	held := func(rs *redsync.Redsync) bool {
 		defer rs.Close(context.Background())
-		return errors.Is(rs.NewMutex("orders:17").TryLock(), redsync.ErrFailed)
+		mutex := rs.NewMutex("orders:17", redsync.WithNodeTimeout(3*time.Second)) // the machine may be slow
+		return errors.Is(mutex.TryLock(), redsync.ErrFailed)
 	}
 
 	before, after := sets()
@@ -323,7 +324,7 @@ func ExampleMutex_TryLock() {
 	defer nodes.Close()
 	nodes.HoldBySomebody("orders:17")
 
-	err := nodes.Redsync().NewMutex("orders:17").TryLock()
+	err := nodes.Redsync().NewMutex("orders:17", redsync.WithNodeTimeout(3*time.Second)).TryLock()
 
 	var taken *redsync.ErrTaken
 	switch {
@@ -342,13 +343,16 @@ func ExampleWithWait() {
 	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	nodes.HoldBySomebody("orders:17")
+	time.AfterFunc(100*time.Millisecond, func() { nodes.Expire("orders:17") })
 
 	err := nodes.Redsync().Do(context.Background(), "orders:17", func(context.Context) error {
-		return nil // for as long as it takes
-	}, redsync.WithWait(100*time.Millisecond))
-
-	fmt.Println("others have it:", errors.Is(err, redsync.ErrFailed))
-	// Output: others have it: true
+		fmt.Println("working, for as long as it takes")
+		return nil
+	}, redsync.WithWait(time.Minute))
+	if errors.Is(err, redsync.ErrFailed) {
+		fmt.Println("others have had the lock for a minute")
+	}
+	// Output: working, for as long as it takes
 }
 
 // Another process unlocks, with the value of the lock. Send it as a secret.
@@ -447,10 +451,11 @@ func ExampleWithFencing() {
 func ExampleWithShared() {
 	nodes := redsynctest.New(1)
 	defer nodes.Close()
-	reader := func() *redsync.Mutex { return nodes.Process().NewMutex("catalog", redsync.WithShared()) }
+	slow := redsync.WithNodeTimeout(3 * time.Second) // the machine may be slow
+	reader := func() *redsync.Mutex { return nodes.Process(slow).NewMutex("catalog", redsync.WithShared()) }
 	taken := func(err error) bool { return errors.Is(err, redsync.ErrFailed) }
 
-	first, second, writer := reader(), reader(), nodes.Process().NewMutex("catalog")
+	first, second, writer := reader(), reader(), nodes.Process(slow).NewMutex("catalog")
 	fmt.Println("readers:", first.Lock(), second.Lock())
 	fmt.Println("a writer beside them is kept out:", taken(writer.TryLock()))
 	for _, mutex := range []*redsync.Mutex{first, second} {

@@ -118,16 +118,6 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 
 // A lock is adopted by its value, too: with WithValue, and by the Extend that takes the lock over.
 
-func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(withExpiry(hour))
-		adopted := k.NewMutex("lock", withValue(m.Value()), withExpiry(sec))
-		sleep(minute)
-		k.unlock(adopted)
-		failsWith(k, adopted.Unlock, redsync.ErrNotHeld)
-	})
-}
-
 // If the lock of an adopted value has expired, another process may hold the lock by now. So not even an Extend with
 // WithSetNXOnExtend sets missing keys. Once the lock is held, later ones do.
 func TestMutexAdoptedHealsNothing(t *testing.T) {

@@ -325,8 +325,10 @@ var provocations = map[string]func(f speech) error{
 		return second(m.Unlock())
 	},
 	"released twice, by the value": func(f speech) error {
-		value := f.held().Value()
-		f.unlock(f.NewMutex("lock", withValue(value)))
+		value := f.held(withExpiry(hour)).Value()
+		adopted := f.NewMutex("lock", withValue(value), oneSecond)
+		time.Sleep(minute) // its Unlock has no time condition
+		f.unlock(adopted)
 		return second(f.another().NewMutex("lock", withValue(value)).Unlock())
 	},
 	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },

@@ -50,11 +50,17 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
 		m := k.locks()
-		k.unlock(second.NewMutex("lock", withValue(m.Value())))
+		value := m.Value()
+		k.unlock(second.NewMutex("lock", withValue(value)))
 		other := locked(t, third.NewMutex("lock"))
 		c := k.inLine()
 		time.Sleep(ms)
-		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
+		for _, late := range []*redsync.Mutex{second.NewMutex("lock", withValue(value)), m} {
+			_, err := late.Unlock()
+			errorIs(t, err, redsync.ErrLockAlreadyExpired)
+			isTaken(t, err)
+			assert.NotContains(t, err.Error(), "released already")
+		}
 		assert.False(t, c.isDone())
 		assert.Positive(t, other.Remaining())
 		k.unlock(other)

@@ -14,51 +14,43 @@ import (
 
 // Lock, Do and Lead wait as long as WithWait says, whatever the nodes do. Their error is that of a last try.
 func TestWithWaitBoundsTheWaitAlone(t *testing.T) {
-	const wait = 3 * sec
-	calls := map[string]func(context.Context, *redsync.Redsync, ...redsync.Option) error{
-		"Lock": func(ctx context.Context, rs *redsync.Redsync, o ...redsync.Option) error {
-			return rs.NewMutex("lock", o...).LockContext(ctx)
-		},
-		"Do": func(ctx context.Context, rs *redsync.Redsync, o ...redsync.Option) error {
-			return rs.Do(ctx, "lock", nothing, o...)
-		},
-		"Lead": func(ctx context.Context, rs *redsync.Redsync, o ...redsync.Option) error {
-			return rs.Lead(ctx, "lock", nothing, o...)
+	calls := map[string]func(*redsync.Redsync, context.Context, string, work, ...redsync.Option) error{
+		"Do": (*redsync.Redsync).Do, "Lead": (*redsync.Redsync).Lead,
+		"Lock": func(rs *redsync.Redsync, ctx context.Context, name string, _ work, o ...redsync.Option) error { //nolint:revive // as the others
+			return rs.NewMutex(name, o...).LockContext(ctx)
 		},
 	}
+	frozen, fair := hit(field.freeze, majority...), opts{withFair}
 	scenes := map[string]struct {
 		wait    time.Duration
 		options opts
-		fails   func(f field)
-		want    error
-		taken   bool
+		fails   func(f field) // if not nil, ErrNoQuorum comes of it, and otherwise *ErrTaken
 	}{
-		"taken":                     {wait, nil, nil, redsync.ErrFailed, true},
-		"taken, fair":               {wait, opts{withFair}, nil, redsync.ErrFailed, true},
-		"taken, polling":            {wait, opts{withRetryDelay(70 * ms)}, nil, redsync.ErrFailed, true},
-		"taken, for a minute":       {minute, nil, nil, redsync.ErrFailed, true},
-		"nodes are silent":          {wait, nil, func(f field) { f.freeze(0, 1, 2) }, redsync.ErrNoQuorum, false},
-		"nodes are silent, shortly": {20 * ms, nil, func(f field) { f.freeze(0, 1, 2) }, redsync.ErrNoQuorum, false},
-		"all silent, fair, shortly": {20 * ms, opts{withFair}, func(f field) { f.freeze(0, 1, 2) }, redsync.ErrNoQuorum, false},
-		"nodes are down":            {wait, nil, func(f field) { f.kill(0, 1, 2) }, redsync.ErrNoQuorum, false},
+		"taken":                         {3 * sec, nil, nil},
+		"taken, fair":                   {3 * sec, fair, nil},
+		"taken, polling":                {3 * sec, opts{withRetryDelay(70 * ms)}, nil},
+		"taken, for a minute":           {minute, nil, nil},
+		"nodes are silent":              {3 * sec, nil, frozen},
+		"nodes are silent, shortly":     {20 * ms, nil, frozen},
+		"nodes are silent, fair, short": {20 * ms, fair, frozen},
+		"nodes are down":                {3 * sec, nil, hit(field.kill, majority...)},
 	}
 	for title, s := range sorted(scenes) {
 		for name, call := range sorted(calls) {
 			playAs(t, title+"/"+name, func(f field) {
-				t := f.T
-				holder := f.process()
-				locked(t, holder.NewMutex("lock", withExpiry(hour)))
-				rs := f.process()
+				locked(f, f.process().NewMutex("lock", withExpiry(hour)))
+				rs, want := f.process(), redsync.ErrFailed
 				if s.fails != nil {
+					want = redsync.ErrNoQuorum
 					s.fails(f)
 				}
 				start := time.Now()
-				err := call(t.Context(), rs, append(opts{redsync.WithWait(s.wait)}, s.options...)...)
-				assert.Equal(t, s.wait, time.Since(start))
-				errorIs(t, err, s.want)
-				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				err := call(rs, f.Context(), "lock", nothing, append(opts{redsync.WithWait(s.wait)}, s.options...)...)
+				assert.Equal(f, s.wait, time.Since(start))
+				errorIs(f, err, want)
+				require.NotErrorIs(f, err, context.DeadlineExceeded)
 				var taken *redsync.ErrTaken
-				assert.Equal(t, s.taken, errors.As(err, &taken), err)
+				assert.Equal(f, s.fails == nil, errors.As(err, &taken), err)
 			})
 		}
 	}
