@@ -71,9 +71,9 @@
 //
 // # Compatibility
 //
-// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New, which takes this
-// module's pools (docs/from-redsync-v4.md). A lock is one key on each node, set by SET name value NX PX milliseconds. Processes
-// with redsync v4 and with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
+// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except that New takes this
+// module's pools. A lock is one key on each node, set by SET name value NX PX milliseconds. Processes with redsync v4 and
+// with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo, "Is
 // Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock delay).
