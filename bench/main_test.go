@@ -78,12 +78,6 @@ func TestParsePlanPicksScenesInTheirOrder(t *testing.T) {
 	require.Equal(t, "held", p.scenes[1].name)
 }
 
-func TestPlayPairsReturnsTheErrorOfAWorker(t *testing.T) {
-	o := playPairs(t.Context(), fake{err: io.ErrUnexpectedEOF}, 3, 500*time.Millisecond)
-	require.ErrorIs(t, o.firstErr, io.ErrUnexpectedEOF)
-	require.Len(t, o.locks, o.failed)
-}
-
 // fake is a library whose locks exclude nobody. Its Lock takes 1 ms, so that even a long load uses
 // little CPU, and then returns err.
 type fake struct{ err error }
@@ -286,11 +280,4 @@ func TestLockAtLastCallsAgainWhoIsNotWoken(t *testing.T) {
 		require.NotNil(t, lock)
 		require.Equal(t, longestWait+time.Millisecond, time.Since(start))
 	})
-}
-
-func TestLockAtLastEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := lockAtLast(ctx, fake{err: io.ErrUnexpectedEOF}, freshKey())
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }

@@ -38,17 +38,6 @@ func testPermits(goroutines int) permitsOrder {
 	}
 }
 
-func TestUsePermitsCountsPermitsAndWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, err := usePermits(t.Context(), newSemaphore(fewPermits), newTestLedger(t, 8), testPermits(8), time.Sleep)
-		require.NoError(t, err)
-		require.InDelta(t, idealPermits, len(w.Times), 8) // all permits are always held
-		require.Len(t, w.Counts, 8)
-		require.Equal(t, fewPermits, w.AtOnce)
-		require.Zero(t, w.Attempts) // the semaphore reports no attempts
-	})
-}
-
 // TestUsePermitsEndsWhenTooManyAreHeld shows that usePermits notices a semaphore that admits too many.
 func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 	for name, open := range map[string]func() library{

@@ -62,23 +62,6 @@ func testOrder(accounts int) transferOrder {
 	}
 }
 
-func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, start := newTestLedger(t, 4), time.Now()
-		w, err := moveMoney(t.Context(), &locker{held: make(map[string]bool)}, l, testOrder(4))
-		require.NoError(t, err)
-		require.NoError(t, l.audit(4))
-		require.GreaterOrEqual(t, time.Since(start), time.Second)
-		require.Less(t, time.Since(start), 2*time.Second)
-		f := w.figures(time.Second)
-		require.InDelta(t, len(w.Times), f["rate"], 1e-9)
-		require.Less(t, f["rate"], 2.0*1000+1) // four accounts allow only two transfers at once, and each takes 1 ms
-		require.Greater(t, f["rate"], 200.0)
-		require.Len(t, w.Counts, 8)
-		require.Zero(t, w.Failed)
-	})
-}
-
 // TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders shows that moveMoney notices locks that do not work. The locks of
 // fake exclude nobody.
 func TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders(t *testing.T) {
