@@ -173,7 +173,7 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 		{"Extend", late, "extend"},
 		{"Lock", func(f field) { others(1, 2)(f); f.kill(0) }, "As(ErrNodeTaken), As(RedisError), Unwrap, node taken"},
 	} {
-		playMet(t, func(f field) {
+		playMetAs(t, row.call, func(f field) {
 			m := f.NewMutex("lock", withTries(2))
 			calls := operations(m)
 			calls["Lock"] = func() (bool, error) { return false, m.Lock() }
@@ -188,9 +188,9 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 				sleep(ms)
 			}
 			ok, err := calls[row.call]()
-			require.False(f, ok, row.call)
+			require.False(f, ok)
 			for way := range strings.SplitSeq(row.want, ", ") {
-				assert.True(f, v4Ways[way](err), "%s: %s: %v", row.call, way, err)
+				assert.True(f, v4Ways[way](err), "%s: %v", way, err)
 			}
 		})
 	}
