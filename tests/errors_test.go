@@ -48,7 +48,6 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 		failsWith(k, m.Unlock, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		_, err := m.Unlock()
 		require.NotErrorIs(k, err, redsync.ErrLockLost)
-		assert.EqualError(k, err, `redsync: failed to unlock, lock was already expired: "lock": lock not held`)
 		assert.True(k, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
 		require.NotErrorIs(k, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
 		require.NotErrorIs(k, redsync.ErrNotHeld, redsync.ErrClosed)
@@ -165,15 +164,24 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 		given func(f field) // nil: without a lock
 		want  string
 	}{
-		{"Lock", anothers, taken}, {"Unlock", anothers, taken}, {"Extend", anothers, taken}, {"Valid", anothers, taken},
-		{"Lock", down, nodes}, {"Unlock", down, nodes}, {"Extend", down, nodes}, {"Valid", down, nodes},
-		{"Unlock", gone, expired}, {"Unlock", nil, expired},
-		{"Lock for a second", anothers, "failed"}, {"Lock for a second", down, "failed"},
-		{"Lock for a second", hit(field.freeze, allNodes...), "failed"}, {"Lock without pools", nil, "failed"},
+		{"Lock", anothers, taken},
+		{"Unlock", anothers, taken},
+		{"Extend", anothers, taken},
+		{"Valid", anothers, taken},
+		{"Lock", down, nodes},
+		{"Unlock", down, nodes},
+		{"Extend", down, nodes},
+		{"Valid", down, nodes},
+		{"Unlock", gone, expired},
+		{"Unlock", nil, expired},
+		{"Lock for a second", anothers, "failed"},
+		{"Lock for a second", down, "failed"},
+		{"Lock for a second", hit(field.freeze, allNodes...), "failed"},
+		{"Lock without pools", nil, "failed"},
 		{"Extend", late, "extend"},
 		{"Lock", func(f field) { others(1, 2)(f); f.kill(0) }, "As(ErrNodeTaken), As(RedisError), Unwrap, node taken"},
 	} {
-		playMet(t, func(f field) {
+		playMetAs(t, row.call, func(f field) {
 			m := f.NewMutex("lock", withTries(2))
 			calls := operations(m)
 			calls["Lock"] = func() (bool, error) { return false, m.Lock() }
@@ -188,9 +196,9 @@ func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
 				sleep(ms)
 			}
 			ok, err := calls[row.call]()
-			require.False(f, ok, row.call)
+			require.False(f, ok)
 			for way := range strings.SplitSeq(row.want, ", ") {
-				assert.True(f, v4Ways[way](err), "%s: %s: %v", row.call, way, err)
+				assert.True(f, v4Ways[way](err), "%s: %v", way, err)
 			}
 		})
 	}

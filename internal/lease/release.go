@@ -306,6 +306,18 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 // validity of a lease that has not begun, such as an adopted one, cannot have ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
+// noteDeleted notes nodes on which the release of an Unlock that has failed has found the value, unless the validity has
+// ended.
+func (rel *Release) noteDeleted(nodes claim.Nodes) {
+	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
+		return
+	}
+	r := rel.lease.writes.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failedLocked().deleted |= nodes
+}
+
 // Others returns the lines for which a node has told of a waiter of another process by now.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
@@ -547,7 +559,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	s.unvoted = false
 	found := v.Choice == claim.Granted
 	if rel.round.Cast(i, &v, reply.Server) && found && rel.awaited {
-		rel.lease.noteDeleted(claim.Nodes(0).With(i))
+		rel.noteDeleted(claim.Nodes(0).With(i))
 	}
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered

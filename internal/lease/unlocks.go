@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
@@ -112,7 +111,7 @@ func (u *Unlocking) Retry(ctx context.Context) bool {
 	left := l.terms.Timing.NodeTimeout
 	for pause := time.Millisecond; ; pause *= 2 {
 		r.mu.Lock()
-		won := rel.round.Rule().Quorum(r.deleted)
+		won := rel.round.Rule().Quorum(r.failed.deleted)
 		r.mu.Unlock()
 		pause = min(pause, left)
 		if left -= pause; won || pause <= 0 || rel.open.Load() == 0 || !k.Pause(ctx, pause, nil) {
@@ -132,11 +131,11 @@ func (rel *Release) Outlives(res quorum.Result) {
 	if res.Won && rel.inTime {
 		granted = rel.round.Rule().All()
 	}
-	rel.lease.noteDeleted(granted)
+	rel.noteDeleted(granted)
 	r := rel.lease.writes.needRare()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failed = rel
+	r.failedLocked().release = rel
 }
 
 // failedRelease returns the release of an Unlock that has failed, nil if there is none.
@@ -147,16 +146,9 @@ func (l *Lease) failedRelease() *Release {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.failed
-}
-
-// noteDeleted notes nodes on which the release of an Unlock has found the value, unless the validity has ended.
-func (l *Lease) noteDeleted(nodes claim.Nodes) {
-	if l.Begun() && !l.WasValid(clock.Now()) {
-		return
+	if r.failed == nil {
+		return nil
 	}
-	r := l.writes.needRare()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deleted |= nodes
+	rel, _ := r.failed.release.(*Release)
+	return rel
 }

@@ -34,10 +34,23 @@ type rareWrites struct {
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	filled  time.Duration // the monotonic time at which a node last confirmed a fill: see fill.go
-	failed  *Release      // that of an Unlock that has failed: see unlocks.go
-	deleted claim.Nodes   // where failed has found the value, and the validity had not ended
+	failed  *failedUnlock // nil unless an Unlock has failed
 	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
 	room    [1]leaving    // for leaving
+}
+
+// A failedUnlock is what has become of the release of an Unlock that has failed: see unlocks.go.
+type failedUnlock struct {
+	release any         // the *Release
+	deleted claim.Nodes // where it has found the value, and the validity had not ended
+}
+
+// failedLocked returns what r has of a failedUnlock, and makes it if there is none.
+func (r *rareWrites) failedLocked() *failedUnlock {
+	if r.failed == nil {
+		r.failed = &failedUnlock{}
+	}
+	return r.failed
 }
 
 // needRare returns what w has of rareWrites, and makes it if there is none.
