@@ -40,7 +40,8 @@ const (
 //	}, pool.WithName("redis-1"))
 //
 // args is a whole command of the node, its name in lower case first: SET key value NX PX milliseconds, EVAL source, GET, PTTL
-// or PUBLISH. Its elements are strings and integers; do may change args. Scripts always come with their source.
+// or PUBLISH. Its elements are strings and integers; do may change args. Scripts come with
+// their source, up to 6 kB. A do for which that is much sends EVALSHA first, as redis.NewScript(source).Run does.
 //
 // do returns what the node has answered:
 //
