@@ -116,7 +116,7 @@ func TestViaClientRetriesAsTheClientDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				node := f.nodes[0]
-				client := node.Client(func(o *redis.Options) { o.MaxRetries = c.retries })
+				client := node.Client(func(o *redis.Options) { o.MaxRetries, o.ReadTimeout = c.retries, sec })
 				rs := redsync.New(pool.New(client, pool.ViaClient()))
 				f.Cleanup(func() { _ = errors.Join(rs.Close(f.Context()), client.Close()) })
 				noError(f, rs.Ping(f.Context()))
