@@ -129,13 +129,13 @@ func (p *batchPool) ClientClosed() bool {
 func (p *batchPool) MetBefore() bool { return true }
 
 // pipelinedOf returns a request in the form of a command. A hook may change the arguments, which other nodes share.
-func pipelinedOf(req *Request) *pipelined {
-	return &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: *req}
+func pipelinedOf(ctx context.Context, req *Request) *pipelined {
+	return &pipelined{Cmd: redis.NewCmd(ctx, slices.Clone(req.Args)...), req: *req}
 }
 
 // process sends a single request and waits for its reply.
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
-	cmd := pipelinedOf(req)
+	cmd := pipelinedOf(ctx, req)
 	cmd.again = true
 	reply := p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
 	isNull := reply.Err == nil && reply.Value == nil
@@ -158,7 +158,7 @@ var errResent = errors.New("pool: the client has sent SET again, and the key was
 func (p *batchPool) sendBatch(batch []waiting) {
 	cmds := make([]*pipelined, len(batch))
 	for i := range batch {
-		cmds[i] = pipelinedOf(&batch[i].Request)
+		cmds[i] = pipelinedOf(context.Background(), &batch[i].Request)
 	}
 	err := p.execute(cmds)
 	for _, cmd := range cmds {

@@ -40,7 +40,8 @@ const (
 //	}, pool.WithName("redis-1"))
 //
 // args is a whole command of the node, its name in lower case first: SET key value NX PX milliseconds, EVAL source, GET, PTTL
-// or PUBLISH. Its elements are strings and integers; do may change args. Scripts always come with their source.
+// or PUBLISH. Its elements are strings and integers; do may change args. Scripts come with
+// their source, up to 6 kB. A do for which that is much sends EVALSHA first, as redis.NewScript(source).Run does.
 //
 // do returns what the node has answered:
 //
@@ -258,45 +259,45 @@ func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 }
 
 // look is called when the call is slow, so that others do not wait for it, and when it has taken too long.
-func (this *call) look() {
-	this.mu.Lock()
+func (c *call) look() {
+	c.mu.Lock()
 	switch {
-	case this.ended:
-		this.mu.Unlock()
-	case !this.slow:
-		this.slow, this.prompt = true, false
-		this.watch.Reset(longestCall) // a call that ends with its context returns before
-		this.serve()
-		this.mu.Unlock()
+	case c.ended:
+		c.mu.Unlock()
+	case !c.slow:
+		c.slow, c.prompt = true, false
+		c.watch.Reset(longestCall) // a call that ends with its context returns before
+		c.serve()
+		c.mu.Unlock()
 	default:
-		this.told = true
+		c.told = true
 		var left []waiting
-		if this.stuck++; this.stuck == maxCalls { // nobody will come to what is queued
-			left, this.queue = this.queue, nil
+		if c.stuck++; c.stuck == maxCalls { // nobody will come to what is queued
+			left, c.queue = c.queue, nil
 		}
-		this.mu.Unlock()
+		c.mu.Unlock()
 		for i := range left {
-			this.deliver(&left[i].Request, Reply{Err: errStuck, Fate: NotSent})
+			c.deliver(&left[i].Request, Reply{Err: errStuck, Fate: NotSent})
 		}
-		this.deliver(this.req, Reply{Err: noAnswer("", errNoEnd), Fate: Unknown})
+		c.deliver(c.req, Reply{Err: noAnswer("", errNoEnd), Fate: Unknown})
 	}
 }
 
 // end delivers the reply of the call, unless that is done. It returns false if the caller is to end.
-func (this *call) end(reply *Reply) (goesOn bool) {
-	this.watch.Stop()
-	this.mu.Lock()
-	this.ended = true
-	told := this.told
+func (c *call) end(reply *Reply) (goesOn bool) {
+	c.watch.Stop()
+	c.mu.Lock()
+	c.ended = true
+	told := c.told
 	if told {
-		this.stuck--
+		c.stuck--
 	}
-	if goesOn = !this.slow; this.slow && !this.prompt {
-		this.prompt, goesOn = true, true
+	if goesOn = !c.slow; c.slow && !c.prompt {
+		c.prompt, goesOn = true, true
 	}
-	this.mu.Unlock()
+	c.mu.Unlock()
 	if !told {
-		this.deliver(this.req, *reply)
+		c.deliver(c.req, *reply)
 	}
 	return goesOn
 }

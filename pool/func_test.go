@@ -71,7 +71,7 @@ func TestFunctionsThatMisbehave(t *testing.T) {
 		"never returns":        {func(context.Context) { <-stuck }, errNoEnd.Error(), true},
 		"returns with its ctx": {func(ctx context.Context) { <-ctx.Done(); panic(ctx.Err()) }, "context deadline exceeded", true},
 		"panics":               {func(context.Context) { panic("oops") }, "oops", false},
-		"panics with nil":      {func(context.Context) { panic(error(nil)) }, "panic called with nil", false},
+		"panics with nil":      {func(context.Context) { panic(error(nil)) }, "panic called with nil", false}, //nolint:govet // it is meant
 		"ends its goroutine":   {func(context.Context) { runtime.Goexit() }, errEnded.Error(), false},
 	} {
 		t.Run(name, func(t *testing.T) {

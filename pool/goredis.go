@@ -156,9 +156,9 @@ func WithoutHooks() Option {
 // When a call of the client takes longer than 200 ms, the next begins beside it, up to four; after 5 s a command counts as
 // unanswered. Commands that wait longer than their sender fail unsent.
 // The pool does not notice a silent connection earlier, and does not know which server answers (Reply.Server is nil,
-// Reply.Conn is 0). When the client sends a SET with NX again and finds the key, nobody knows whose key that is: the node's
-// vote is lost, and its key is deleted if it is the lock's own. With MaxRetries -1 nothing is sent again. Releases are
-// repeated more often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
+// Reply.Conn is 0). When the client sends a SET with NX again and finds the key, the reply is Unknown, because the key may be
+// the lock's own: a Lock then asks once more. With MaxRetries -1 the client sends nothing again. Releases are repeated more
+// often. The option excludes WithRestartGuard: with both, Err and every Send return an error.
 func ViaClient() Option {
 	return func(c *config) { c.viaClient = true }
 }

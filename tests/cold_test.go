@@ -309,7 +309,7 @@ func TestShortExpiriesWaitForConnections(t *testing.T) {
 			play(t, func(f field) {
 				var pools []pool.Pool
 				for _, n := range f.nodes[:3] {
-					pools = append(pools, pool.New(place{dial: 300 * ms}.client(n), options...))
+					pools = append(pools, pool.New(place{dial: 150 * ms}.client(n), options...))
 				}
 				rs := redsync.New(pools...)
 				f.closes(rs)

@@ -38,7 +38,7 @@ func TestRedigo(t *testing.T) {
 
 // Any redis.Pool of redsync v4, such as one of your own.
 func TestPoolOfRedsyncV4(t *testing.T) {
-	var connections v4.Pool = v4redigo.NewPool(redigoPool(t))
+	connections := v4redigo.NewPool(redigoPool(t))
 	locks(t, pool.Func(func(ctx context.Context, args ...any) (any, error) {
 		conn, err := connections.Get(ctx)
 		if err != nil {

@@ -25,7 +25,8 @@ func TestRedismock(t *testing.T) {
 		client, mock := redismock.NewClientMock()
 		mock.Regexp().ExpectDo("set", "orders", ".+", "nx", "px", "3600000").SetVal("OK")
 		mock.Regexp().ExpectDo("set", "orders", ".+", "nx", "px", "3600000").RedisNil()
-		mock.Regexp().ExpectDo(script, ".+", "1", "orders", ".+").SetVal(int64(1)) // Unlock
+		mock.Regexp().ExpectDo(script, ".+", "2", "orders", ".+:queue", ".+").SetVal(int64(0)) // what it may have set is taken back
+		mock.Regexp().ExpectDo(script, ".+", "2", "orders", ".+:queue", ".+").SetVal(int64(1)) // Unlock
 
 		rs := redsync.New(node(client))
 		m := rs.NewMutex("orders", patient...)
