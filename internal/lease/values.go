@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,9 @@ var usedValues valueLog
 //  1. No other lease of the process relies on keys with the value. A lease does while it is being acquired or is held. It
 //     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach.
 //     Otherwise the new attempt finds the lock taken. It sends nothing, so it has nothing to roll back.
-//  2. Once the new lease has begun, nothing more is sent for the earlier ones: they are superseded. Their releases then
-//     change the queues alone, and the release of the new lease deletes what they have left.
+//  2. Once the new lease has begun, the earlier ones are superseded. Nothing more is sent for them to nodes that count for
+//     the new lease. Elsewhere a release under way goes on, so that it leaves no key. A release that begins later
+//     changes the queues alone, because the release of the new lease deletes what the earlier ones have left.
 //  3. A node counts for the new lease only if no command that was sent for an earlier one can still come there. The node
 //     has answered the command, or the command was never sent. On one ordered connection it is enough that the node has
 //     answered before it answers the acquire. Otherwise the node is doubted: no grant, extension or check of the new lease
@@ -65,22 +67,26 @@ const (
 
 // A use is what one lease does with a value that may come back.
 type use struct {
-	set        *quorum.Set
-	keys       []usedValue
-	before     atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
-	doubted    atomic.Uint64             // the claim.Nodes that do not count
-	superseded atomic.Bool               // nothing more is sent for it
-	renewed    atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
-	nodes      []nodeUse
+	set     *quorum.Set
+	keys    []usedValue
+	before  atomic.Pointer[[]earlier] // the uses that were not over for which nodes were doubted when this one began; nil once it is over
+	doubted atomic.Uint64             // the claim.Nodes that do not count
+	blocked atomic.Uint64             // the claim.Nodes to which nothing more is sent for it
+	renewed atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
+	nodes   []nodeUse
 
-	lease    *Lease // nil once nothing of it matters but the losses; guarded by valueLog.mu, as is the next
-	released bool   // or its adoption has failed
+	// Guarded by valueLog.mu:
+	lease      *Lease // nil once nothing of it matters but the losses
+	releases   int    // how many of its releases have not ended
+	released   bool   // or its adoption has failed
+	superseded bool
 }
 
-// An earlier is a use for which nodes were doubted when a later one began.
+// An earlier is a use that was not over when a later one began.
 type earlier struct {
 	*use
-	on claim.Nodes
+	on  claim.Nodes // of the later one
+	was claim.Nodes // blocked before
 }
 
 // A nodeUse is what one lease does on one node.
@@ -110,15 +116,38 @@ func (u *use) ended(i int, fate pool.Fate) {
 	u.nodes[i].open.Add(-1)
 }
 
-// sendsRelease does what sending does for a release, and reports true, unless u is superseded. begin supersedes u before it
-// looks which commands are open, so one of the two sees the other.
+// sendsRelease does what sending does for a release, and reports true, unless node i is blocked. A later lease blocks the
+// node before it looks which commands are open, so one of the two sees the other.
 func (u *use) sendsRelease(i int) bool {
 	u.sending(i)
-	if !u.superseded.Load() {
+	if !u.isBlocked(i) {
 		return true
 	}
 	u.nodes[i].open.Add(-1)
-	return false
+	usedValues.mu.Lock() // begin may be about to take the block back
+	defer usedValues.mu.Unlock()
+	if u.isBlocked(i) {
+		return false
+	}
+	u.sending(i)
+	return true
+}
+
+func (u *use) isBlocked(i int) bool { return claim.Nodes(u.blocked.Load()).Has(i) }
+
+// blockAll blocks all nodes, and returns those that were blocked before.
+func (u *use) blockAll() (before claim.Nodes) {
+	return claim.Nodes(u.blocked.Swap(uint64(claim.FirstNodes(len(u.nodes)))))
+}
+
+// nodesOf returns the nodes of u that may be node i of set.
+func (u *use) nodesOf(set *quorum.Set, i int) (nodes claim.Nodes) {
+	for j := range u.nodes {
+		if set.MayBeOne(i, u.set, j) {
+			nodes = nodes.With(j)
+		}
+	}
+	return nodes
 }
 
 // isDoubted reports whether node i does not count.
@@ -135,21 +164,22 @@ func (u *use) heardInOrder(i int) {
 		return
 	}
 	for _, b := range *before {
-		if b.on.Has(i) && (b.set != u.set || b.nodes[i].open.Load() > 0 || b.nodes[i].lost.Load() != nil) {
+		if b.on.Has(i) && !b.isQuietOn(u.set, i) {
+			return
+		}
+	}
+	for _, b := range *before {
+		b.blocked.Or(uint64(b.nodesOf(u.set, i)))
+		if b.on.Has(i) && !b.isQuietOn(u.set, i) { // a repetition has just been sent
 			return
 		}
 	}
 	u.doubted.And(^uint64(claim.Nodes(0).With(i)))
 }
 
-// isQuiet reports whether no command of u can still come to a node.
-func (u *use) isQuiet() bool {
-	for i := range u.nodes {
-		if u.nodes[i].open.Load() > 0 || u.nodes[i].lost.Load() != nil {
-			return false
-		}
-	}
-	return true
+// isQuietOn reports whether no command of u can come to node i after what was sent there last on the connection of u.
+func (u *use) isQuietOn(set *quorum.Set, i int) bool {
+	return u.set == set && u.nodes[i].open.Load() == 0 && u.nodes[i].lost.Load() == nil
 }
 
 // isOpen reports whether a command of u has no reply yet.
@@ -287,17 +317,26 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 						return false, false
 					}
 				default:
-					u.superseded.Store(true) // before doubts: see sendsRelease
-					if nodes, _ := u.doubts(set, q, now.Mono); nodes != 0 {
-						own.doubted.Or(uint64(nodes))
-						before = append(before, earlier{u, nodes})
-					}
+					u.superseded = true
+					was := u.blockAll() // before doubts: see sendsRelease
+					nodes, _ := u.doubts(set, q, now.Mono)
+					own.doubted.Or(uint64(nodes))
+					before = append(before, earlier{u, nodes, was})
 				}
 			}
-			if pass == 1 {
-				v.pruneLocked(key, now)
+		}
+	}
+	for _, b := range slices.Backward(before) { // the first one of a use knows what was blocked before
+		blocked := b.was
+		for i := range set.Nodes {
+			if !own.isDoubted(i) {
+				blocked |= b.nodesOf(set, i)
 			}
 		}
+		b.blocked.Store(uint64(blocked))
+	}
+	for _, key := range own.keys {
+		v.pruneLocked(key, now)
 	}
 	own.before.Store(&before)
 	v.addLocked(own, now)
@@ -352,11 +391,11 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 
 // endLocked reports whether u is over, and lets go of what only a use that goes on needs.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
-	if u.isOpen() || u.lease != nil && !u.superseded.Load() && !u.isDoneLocked(now) {
+	if u.isOpen() || u.lease != nil && !u.isDoneLocked(now) {
 		return false
 	}
-	u.superseded.Store(true)
-	u.lease = nil
+	u.superseded, u.lease = true, nil
+	u.blockAll()
 	u.before.Store(nil)
 	after := forgetsAfter
 	if v.count > mostUses {
@@ -375,13 +414,14 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
-	return u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
+	return u.releases == 0 && (u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now))
 }
 
-// settled forgets u if it is over. Each release of it has ended that calls settled.
+// settled notes that a release of u has ended, and forgets u if it is over.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	u.releases--
 	now := clock.Now()
 	for _, key := range u.keys {
 		v.pruneLocked(key, now)
@@ -422,9 +462,8 @@ func (v *valueLog) joinLocked(l *Lease) *use {
 // leave notes that l, which join has added, was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	l.writes.use().released = true
-	v.mu.Unlock()
-	v.settled(l.writes.use())
 }
 
 // release returns the use of l's value for a release, nil if a later lease has the value. whole says that nothing is left of l
@@ -433,10 +472,11 @@ func (v *valueLog) release(l *Lease, whole bool) *use {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	u := v.joinLocked(l)
-	if u.superseded.Load() {
+	if u.superseded {
 		return nil
 	}
 	u.released = u.released || whole
+	u.releases++
 	return u
 }
 
