@@ -394,22 +394,12 @@ func (rel *Release) sendBehind(i int) {
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
-	use := rel.extras.use
-	if use != nil && !use.sendsRelease(i) { // a later lease has the value, and its release goes to node i
-		s.paced, s.unvoted = false, false
-		rel.round.Refuse(i, quorum.ErrDoubted)
-		rel.nodeEnded(i, true)
-		return false
-	}
 	err := k.Set.Nodes[i].Send(pool.Request{
 		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
-	}
-	if use != nil {
-		use.ended(i, pool.NotSent)
 	}
 	if s.paced && k.drains[i].putBack(rel, err) {
 		return true
@@ -459,7 +449,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	if u := rel.extras.use; u != nil {
-		u.ended(i, reply.Fate)
+		u.heard(i, reply.Fate)
 	}
 	rel.round.NoteLate(i, reply)
 	if reply.Err != nil && !sent.form.inFull {
@@ -602,6 +592,9 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
 	if settled {
 		rel.executed.Or(1 << i) // before the release ends
+	}
+	if u := rel.extras.use; u != nil {
+		u.nodes[i].open.Add(-1)
 	}
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +22,11 @@ var usedValues valueLog
 //  1. No other lease of the process relies on keys with the value. A lease does while it is being acquired or is held. It
 //     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach.
 //     Otherwise the new attempt finds the lock taken. It sends nothing, so it has nothing to roll back.
-//  2. Once the new lease has begun, the earlier ones are superseded. Nothing more is sent for them to nodes that count for
-//     the new lease. Elsewhere a release under way goes on, so that it leaves no key. A release that begins later
-//     changes the queues alone, because the release of the new lease deletes what the earlier ones have left.
-//  3. A node counts for the new lease only if no command that was sent for an earlier one can still come there. The node
-//     has answered the command, or the command was never sent. On one ordered connection it is enough that the node has
+//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so that
+//     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
+//     deletes what the earlier ones have left.
+//  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
+//     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered connection it is enough that the node has
 //     answered before it answers the acquire. Otherwise the node is doubted: no grant, extension or check of the new lease
 //     counts there. A doubted node never counts again for that lease. So the late command may come at any time.
 //
@@ -69,29 +68,26 @@ const (
 type use struct {
 	set     *quorum.Set
 	keys    []usedValue
-	before  atomic.Pointer[[]earlier] // the uses that were not over for which nodes were doubted when this one began; nil once it is over
+	before  atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
 	doubted atomic.Uint64             // the claim.Nodes that do not count
-	blocked atomic.Uint64             // the claim.Nodes to which nothing more is sent for it
 	renewed atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
 	nodes   []nodeUse
 
 	// Guarded by valueLog.mu:
 	lease      *Lease // nil once nothing of it matters but the losses
-	releases   int    // how many of its releases have not ended
 	released   bool   // or its adoption has failed
-	superseded bool
+	superseded bool   // no release of it begins any more
 }
 
-// An earlier is a use that was not over when a later one began.
+// An earlier is a use for which nodes were doubted when a later one began.
 type earlier struct {
 	*use
-	on  claim.Nodes // of the later one
-	was claim.Nodes // blocked before
+	on claim.Nodes // the doubted ones
 }
 
 // A nodeUse is what one lease does on one node.
 type nodeUse struct {
-	open atomic.Int64         // how many of its commands have no reply yet
+	open atomic.Int64         // how many of its commands have no reply yet, and how many of its releases have not ended
 	lost atomic.Pointer[loss] // the last reply that was lost; nil if none was
 }
 
@@ -106,48 +102,18 @@ type loss struct {
 func (u *use) sending(i int) { u.nodes[i].open.Add(1) }
 
 func (u *use) ended(i int, fate pool.Fate) {
-	now := clock.Now().Mono
-	if fate == pool.Unknown { // first, or the node would look free of doubt in between
-		u.nodes[i].lost.Store(&loss{now, u.set.RunID(i)})
-	}
+	u.heard(i, fate) // first, or the node would look free of doubt in between
 	if fate != pool.NotSent {
-		u.renewed.Store(int64(now))
+		u.renewed.Store(int64(clock.Now().Mono))
 	}
 	u.nodes[i].open.Add(-1)
 }
 
-// sendsRelease does what sending does for a release, and reports true, unless node i is blocked. A later lease blocks the
-// node before it looks which commands are open, so one of the two sees the other.
-func (u *use) sendsRelease(i int) bool {
-	u.sending(i)
-	if !u.isBlocked(i) {
-		return true
+// heard notes what became of a command to node i. Other commands may follow before ended, such as a release again.
+func (u *use) heard(i int, fate pool.Fate) {
+	if fate == pool.Unknown {
+		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
 	}
-	u.nodes[i].open.Add(-1)
-	usedValues.mu.Lock() // begin may be about to take the block back
-	defer usedValues.mu.Unlock()
-	if u.isBlocked(i) {
-		return false
-	}
-	u.sending(i)
-	return true
-}
-
-func (u *use) isBlocked(i int) bool { return claim.Nodes(u.blocked.Load()).Has(i) }
-
-// blockAll blocks all nodes, and returns those that were blocked before.
-func (u *use) blockAll() (before claim.Nodes) {
-	return claim.Nodes(u.blocked.Swap(uint64(claim.FirstNodes(len(u.nodes)))))
-}
-
-// nodesOf returns the nodes of u that may be node i of set.
-func (u *use) nodesOf(set *quorum.Set, i int) (nodes claim.Nodes) {
-	for j := range u.nodes {
-		if set.MayBeOne(i, u.set, j) {
-			nodes = nodes.With(j)
-		}
-	}
-	return nodes
 }
 
 // isDoubted reports whether node i does not count.
@@ -165,12 +131,6 @@ func (u *use) heardInOrder(i int) {
 	}
 	for _, b := range *before {
 		if b.on.Has(i) && !b.isQuietOn(u.set, i) {
-			return
-		}
-	}
-	for _, b := range *before {
-		b.blocked.Or(uint64(b.nodesOf(u.set, i)))
-		if b.on.Has(i) && !b.isQuietOn(u.set, i) { // a repetition has just been sent
 			return
 		}
 	}
@@ -318,25 +278,16 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 					}
 				default:
 					u.superseded = true
-					was := u.blockAll() // before doubts: see sendsRelease
-					nodes, _ := u.doubts(set, q, now.Mono)
-					own.doubted.Or(uint64(nodes))
-					before = append(before, earlier{u, nodes, was})
+					if nodes, _ := u.doubts(set, q, now.Mono); nodes != 0 {
+						own.doubted.Or(uint64(nodes))
+						before = append(before, earlier{u, nodes})
+					}
 				}
 			}
-		}
-	}
-	for _, b := range slices.Backward(before) { // the first one of a use knows what was blocked before
-		blocked := b.was
-		for i := range set.Nodes {
-			if !own.isDoubted(i) {
-				blocked |= b.nodesOf(set, i)
+			if pass == 1 {
+				v.pruneLocked(key, now)
 			}
 		}
-		b.blocked.Store(uint64(blocked))
-	}
-	for _, key := range own.keys {
-		v.pruneLocked(key, now)
 	}
 	own.before.Store(&before)
 	v.addLocked(own, now)
@@ -395,7 +346,6 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 		return false
 	}
 	u.superseded, u.lease = true, nil
-	u.blockAll()
 	u.before.Store(nil)
 	after := forgetsAfter
 	if v.count > mostUses {
@@ -414,14 +364,13 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
-	return u.releases == 0 && (u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now))
+	return u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
-// settled notes that a release of u has ended, and forgets u if it is over.
+// settled forgets u if it is over. Each release of it calls settled at its end.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	u.releases--
 	now := clock.Now()
 	for _, key := range u.keys {
 		v.pruneLocked(key, now)
@@ -476,7 +425,9 @@ func (v *valueLog) release(l *Lease, whole bool) *use {
 		return nil
 	}
 	u.released = u.released || whole
-	u.releases++
+	for i := range u.nodes {
+		u.sending(i) // until the release has ended there
+	}
 	return u
 }
 
