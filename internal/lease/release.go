@@ -394,12 +394,25 @@ func (rel *Release) sendBehind(i int) {
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
+	use := rel.extras.use
+	if use != nil && !use.adopted {
+		use = nil
+	}
+	if use != nil && !usedValues.sendsRelease(use, i) {
+		s.paced, s.unvoted = false, false
+		rel.round.Refuse(i, quorum.ErrDoubted)
+		rel.nodeEnded(i, true)
+		return false
+	}
 	err := k.Set.Nodes[i].Send(pool.Request{
 		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
 		return true
+	}
+	if use != nil {
+		use.ended(i, pool.NotSent)
 	}
 	if s.paced && k.drains[i].putBack(rel, err) {
 		return true
@@ -448,7 +461,9 @@ func (rel *Release) args(as form, encoded bool) []any {
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
-	if u := rel.extras.use; u != nil {
+	if u := rel.extras.use; u != nil && u.adopted {
+		u.ended(i, reply.Fate)
+	} else if u != nil {
 		u.heard(i, reply.Fate)
 	}
 	rel.round.NoteLate(i, reply)
@@ -593,7 +608,7 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	if settled {
 		rel.executed.Or(1 << i) // before the release ends
 	}
-	if u := rel.extras.use; u != nil {
+	if u := rel.extras.use; u != nil && !u.adopted {
 		u.nodes[i].open.Add(-1)
 	}
 	last := rel.open.Add(-1) == 0

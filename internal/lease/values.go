@@ -24,7 +24,8 @@ var usedValues valueLog
 //     Otherwise the new attempt finds the lock taken. It sends nothing, so it has nothing to roll back.
 //  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so that
 //     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
-//     deletes what the earlier ones have left.
+//     deletes what the earlier ones have left. The release of an adopted lease is not repeated any more: it may not even
+//     know whether there was a key.
 //  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
 //     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered connection it is enough that the node has
 //     answered before it answers the acquire. Otherwise the node is doubted: no grant, extension or check of the new lease
@@ -72,6 +73,7 @@ type use struct {
 	doubted atomic.Uint64             // the claim.Nodes that do not count
 	renewed atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
 	nodes   []nodeUse
+	adopted bool
 
 	// Guarded by valueLog.mu:
 	lease      *Lease // nil once nothing of it matters but the losses
@@ -295,7 +297,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 }
 
 func newUse(l *Lease) *use {
-	u := &use{set: l.terms.Keeper.Set, lease: l, nodes: make([]nodeUse, len(l.writes.nodes))}
+	u := &use{set: l.terms.Keeper.Set, lease: l, nodes: make([]nodeUse, len(l.writes.nodes)), adopted: l.Try == 0}
 	c := l.Claim()
 	for _, line := range c.Lines() {
 		u.keys = append(u.keys, usedValue{line, c.Value()})
@@ -426,9 +428,21 @@ func (v *valueLog) release(l *Lease, whole bool) *use {
 	}
 	u.released = u.released || whole
 	for i := range u.nodes {
-		u.sending(i) // until the release has ended there
+		if !u.adopted {
+			u.sending(i) // until the release has ended there
+		}
 	}
 	return u
+}
+
+// sendsRelease notes that a release of u, which is adopted, is sent to node i. It reports false if u is superseded.
+func (v *valueLog) sendsRelease(u *use, i int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !u.superseded {
+		u.sending(i)
+	}
+	return !u.superseded
 }
 
 // takenHere returns the outcome of an attempt whose value another lease of this process has: every node has refused, and none
