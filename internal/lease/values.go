@@ -99,11 +99,18 @@ type loss struct {
 	server string
 }
 
-// sending and ended count a command to node i.
+// sending and ended count a command to node i. u may be nil.
 
-func (u *use) sending(i int) { u.nodes[i].open.Add(1) }
+func (u *use) sending(i int) {
+	if u != nil {
+		u.nodes[i].open.Add(1)
+	}
+}
 
 func (u *use) ended(i int, fate pool.Fate) {
+	if u == nil {
+		return
+	}
 	u.heard(i, fate) // first, or the node would look free of doubt in between
 	if fate != pool.NotSent {
 		u.renewed.Store(int64(clock.Now().Mono))
@@ -307,7 +314,10 @@ func newUse(l *Lease) *use {
 
 // addLocked makes u the use of its lease's value.
 func (v *valueLog) addLocked(u *use, now clock.Instant) {
-	u.lease.writes.needRare().use = u
+	if u.lease.special == &plain {
+		u.lease.special = &special{}
+	}
+	u.lease.special.use = u
 	if v.uses == nil {
 		v.uses, v.sweep = map[usedValue][]*use{}, leastSweep
 	}
@@ -388,8 +398,8 @@ func ForgetValues() {
 
 // mayComeBack reports whether the value of l may come back on its name: a user's function has made it, or l was adopted.
 func (l *Lease) mayComeBack() bool {
-	if l.writes.use() != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
-		return l.writes.use() != nil
+	if l.special.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
+		return l.special.use != nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -404,27 +414,27 @@ func (v *valueLog) join(l *Lease) {
 }
 
 func (v *valueLog) joinLocked(l *Lease) *use {
-	if l.writes.use() == nil {
+	if l.special.use == nil {
 		v.addLocked(newUse(l), clock.Now())
 	}
-	return l.writes.use()
+	return l.special.use
 }
 
 // leave notes that l, which join has added, was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	l.writes.use().released = true
+	l.special.use.released = true
 }
 
-// release returns the use of l's value for a release, nil if a later lease has the value. whole says that nothing is left of l
-// after the release.
-func (v *valueLog) release(l *Lease, whole bool) *use {
+// release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that nothing is
+// left of l after the release.
+func (v *valueLog) release(l *Lease, whole bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	u := v.joinLocked(l)
 	if u.superseded {
-		return nil
+		return false
 	}
 	u.released = u.released || whole
 	for i := range u.nodes {
@@ -432,7 +442,7 @@ func (v *valueLog) release(l *Lease, whole bool) *use {
 			u.sending(i) // until the release has ended there
 		}
 	}
-	return u
+	return true
 }
 
 // sendsRelease notes that a release of u, which is adopted, is sent to node i. It reports false if u is superseded.
