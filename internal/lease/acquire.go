@@ -58,10 +58,10 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
+	l.specialize(at, turn)
 	if t.UserValues && !l.mayUse(ctx, limits) {
 		return nil, t.takenHere()
 	}
-	l.specialize(at, turn)
 	op := (*acquire)(l)
 	if t.Fencing {
 		op.special.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
@@ -234,10 +234,16 @@ func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), scri
 func (a *acquire) Began() time.Duration { return a.First.Mono }
 
 // Sending implements quorum.Recorder.
-func (a *acquire) Sending(i int) { a.writes.sending(i) }
+func (a *acquire) Sending(i int) {
+	a.special.use.sending(i)
+	a.writes.sending(i)
+}
 
 // Unsent implements quorum.Recorder.
-func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
+func (a *acquire) Unsent(i int) {
+	a.writes.unsent(i)
+	a.special.use.ended(i, pool.NotSent)
+}
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
 // far ahead already, the missing nodes show how high a quorum is. If no node is far ahead, none can: the

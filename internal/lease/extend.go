@@ -224,19 +224,21 @@ func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.
 
 // Sending implements quorum.Recorder.
 func (e Extension) Sending(i int) {
+	e.lease.special.use.sending(i)
 	if e.needsUndoing() {
 		e.lease.writes.sending(i)
 	} else {
-		e.lease.writes.prolongs(i)
+		e.lease.writes.prolongs()
 	}
 }
 
 // Unsent implements quorum.Recorder.
 func (e Extension) Unsent(i int) {
+	e.lease.special.use.ended(i, pool.NotSent)
 	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {
-		e.lease.writes.prolonged(i, pool.NotSent)
+		e.lease.writes.prolonged()
 	}
 }
 

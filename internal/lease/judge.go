@@ -55,8 +55,11 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 	} else {
 		a.writes.answered(i, reply)
 	}
-	if u := a.writes.use(); u != nil && reply.Conn != 0 && reply.Fate == pool.Answered {
-		u.heardInOrder(i)
+	if u := a.special.use; u != nil {
+		u.ended(i, fateOf(reply))
+		if reply.Conn != 0 && reply.Fate == pool.Answered {
+			u.heardInOrder(i)
+		}
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
@@ -159,10 +162,11 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 
 func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
+	e.lease.special.use.ended(i, fateOf(reply))
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply)
 	} else {
-		e.lease.writes.prolonged(i, fateOf(reply))
+		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
 	e.lease.writes.confirms(i, v.Answer.Found)
@@ -246,7 +250,7 @@ func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start cloc
 
 // failIfDoubted makes v, which is a grant of node i, a failure if a command of an earlier lease may still come there.
 func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
-	if u := l.writes.use(); u != nil && u.isDoubted(i) {
+	if u := l.special.use; u != nil && u.isDoubted(i) {
 		*v = v.Fails(quorum.ErrDoubted)
 	}
 }

@@ -62,6 +62,7 @@ type Release struct {
 	awaited  bool // a caller waits for the round
 	inTime   bool // a quorum had confirmed before the validity ended; set before the waiting caller is signalled
 	undoes   bool // see Releasing
+	counted  bool // in the use of a value that may come back
 	queued   bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
 
@@ -70,7 +71,6 @@ type extras struct {
 	turnover script.Turnover
 	room     [1]script.Ticket // for turnover.Leave
 	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
-	use      *use             // of a value that may come back; nil for others
 	began    time.Duration    // the monotonic time at which it was made; only set with surplus
 }
 
@@ -146,9 +146,9 @@ func (l *Lease) Release(how Releasing) *Release {
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
 	}
-	var use *use
 	if l.mayComeBack() {
-		if use = usedValues.release(l, whole); use == nil { // a later lease has the value: the release changes the queues alone
+		rel.counted = usedValues.release(l, whole)
+		if !rel.counted { // a later lease has the value: the release changes the queues alone
 			rel.claim, rel.shortens = nobodysClaim(l.terms), false
 			if how.claim != nil {
 				how.nodes = 0
@@ -160,11 +160,6 @@ func (l *Lease) Release(how Releasing) *Release {
 	rel.extras = &noExtras
 	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
 		rel.extras = rel.newExtras(how)
-	} else if use != nil {
-		rel.extras = &extras{}
-	}
-	if use != nil {
-		rel.extras.use = use
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
@@ -400,14 +395,25 @@ func (rel *Release) sendBehind(i int) {
 	}
 }
 
+// use returns the use of the value that rel releases, nil if that never comes back.
+func (rel *Release) use() *use {
+	if rel.counted {
+		return rel.lease.special.use
+	}
+	return nil
+}
+
 // transmit sends the release to node i now. It reports true if the pool accepts the release: then a reply
 // will come. It also reports true if the pool refuses the release but the drain keeps it, to try again later.
 // If the node may hold the value, the request is Reserved: WithOutstanding does not limit it then.
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
-	use := rel.extras.use
-	if use != nil && !use.sendsRelease(i) { // a later lease has the value, and its release goes to node i
+	use := rel.use()
+	if use != nil && !use.adopted {
+		use = nil
+	}
+	if use != nil && !usedValues.sendsRelease(use, i) {
 		s.paced, s.unvoted = false, false
 		rel.round.Refuse(i, quorum.ErrDoubted)
 		rel.nodeEnded(i, true)
@@ -470,8 +476,10 @@ func (rel *Release) args(as form, encoded bool) []any {
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
-	if u := rel.extras.use; u != nil {
+	if u := rel.use(); u != nil && u.adopted {
 		u.ended(i, fateOf(reply))
+	} else if u != nil {
+		u.heard(i, fateOf(reply))
 	}
 	rel.round.NoteLate(i, reply)
 	if reply.Err != nil && !sent.form.inFull {
@@ -618,6 +626,9 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	if settled {
 		rel.executed.Or(1 << i) // before the release ends
 	}
+	if u := rel.use(); u != nil && !u.adopted {
+		u.nodes[i].open.Add(-1)
+	}
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
@@ -625,7 +636,7 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	}
 	if last {
 		k.unsettled.remove(&rel.seat)
-		if u := rel.extras.use; u != nil {
+		if u := rel.use(); u != nil {
 			usedValues.settled(u)
 		}
 	}

@@ -41,6 +41,7 @@ type special struct {
 	surplus *surplus      // nil if the claim can have none
 	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
 	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
+	use     *use          // of a value that may come back, nil for others; it does not change once a command is sent
 	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
 }
 

@@ -22,10 +22,12 @@ var usedValues valueLog
 //  1. No other lease of the process relies on keys with the value. A lease does while it is being acquired or is held. It
 //     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach.
 //     Otherwise the new attempt finds the lock taken. It sends nothing, so it has nothing to roll back.
-//  2. Once the new lease has begun, nothing more is sent for the earlier ones: they are superseded. Their releases then
-//     change the queues alone, and the release of the new lease deletes what they have left.
-//  3. A node counts for the new lease only if no command that was sent for an earlier one can still come there. The node
-//     has answered the command, or the command was never sent. On one ordered connection it is enough that the node has
+//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so that
+//     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
+//     deletes what the earlier ones have left. The release of an adopted lease is not repeated any more: it may not even
+//     know whether there was a key.
+//  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
+//     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered connection it is enough that the node has
 //     answered before it answers the acquire. Otherwise the node is doubted: no grant, extension or check of the new lease
 //     counts there. A doubted node never counts again for that lease. So the late command may come at any time.
 //
@@ -65,27 +67,29 @@ const (
 
 // A use is what one lease does with a value that may come back.
 type use struct {
-	set        *quorum.Set
-	keys       []usedValue
-	before     atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
-	doubted    atomic.Uint64             // the claim.Nodes that do not count
-	superseded atomic.Bool               // nothing more is sent for it
-	renewed    atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
-	nodes      []nodeUse
+	set     *quorum.Set
+	keys    []usedValue
+	before  atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
+	doubted atomic.Uint64             // the claim.Nodes that do not count
+	renewed atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
+	nodes   []nodeUse
+	adopted bool
 
-	lease    *Lease // nil once nothing of it matters but the losses; guarded by valueLog.mu, as is the next
-	released bool   // or its adoption has failed
+	// Guarded by valueLog.mu:
+	lease      *Lease // nil once nothing of it matters but the losses
+	released   bool   // or its adoption has failed
+	superseded bool   // no release of it begins any more
 }
 
 // An earlier is a use for which nodes were doubted when a later one began.
 type earlier struct {
 	*use
-	on claim.Nodes
+	on claim.Nodes // the doubted ones
 }
 
 // A nodeUse is what one lease does on one node.
 type nodeUse struct {
-	open atomic.Int64         // how many of its commands have no reply yet
+	open atomic.Int64         // how many of its commands have no reply yet, and how many of its releases have not ended
 	lost atomic.Pointer[loss] // the last reply that was lost; nil if none was
 }
 
@@ -95,17 +99,21 @@ type loss struct {
 	server string
 }
 
-// sending and ended count a command to node i.
+// sending and ended count a command to node i. u may be nil.
 
-func (u *use) sending(i int) { u.nodes[i].open.Add(1) }
+func (u *use) sending(i int) {
+	if u != nil {
+		u.nodes[i].open.Add(1)
+	}
+}
 
 func (u *use) ended(i int, fate pool.Fate) {
-	now := clock.Now().Mono
-	if fate == pool.Unknown { // first, or the node would look free of doubt in between
-		u.nodes[i].lost.Store(&loss{now, u.set.RunID(i)})
+	if u == nil {
+		return
 	}
+	u.heard(i, fate) // first, or the node would look free of doubt in between
 	if fate != pool.NotSent {
-		u.renewed.Store(int64(now))
+		u.renewed.Store(int64(clock.Now().Mono))
 	}
 	u.nodes[i].open.Add(-1)
 }
@@ -118,15 +126,11 @@ func fateOf(reply pool.Reply) pool.Fate {
 	return reply.Fate
 }
 
-// sendsRelease does what sending does for a release, and reports true, unless u is superseded. begin supersedes u before it
-// looks which commands are open, so one of the two sees the other.
-func (u *use) sendsRelease(i int) bool {
-	u.sending(i)
-	if !u.superseded.Load() {
-		return true
+// heard notes what became of a command to node i. Other commands may follow before ended, such as a release again.
+func (u *use) heard(i int, fate pool.Fate) {
+	if fate == pool.Unknown {
+		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
 	}
-	u.nodes[i].open.Add(-1)
-	return false
 }
 
 // isDoubted reports whether node i does not count.
@@ -143,21 +147,16 @@ func (u *use) heardInOrder(i int) {
 		return
 	}
 	for _, b := range *before {
-		if b.on.Has(i) && (b.set != u.set || b.nodes[i].open.Load() > 0 || b.nodes[i].lost.Load() != nil) {
+		if b.on.Has(i) && !b.isQuietOn(u.set, i) {
 			return
 		}
 	}
 	u.doubted.And(^uint64(claim.Nodes(0).With(i)))
 }
 
-// isQuiet reports whether no command of u can still come to a node.
-func (u *use) isQuiet() bool {
-	for i := range u.nodes {
-		if u.nodes[i].open.Load() > 0 || u.nodes[i].lost.Load() != nil {
-			return false
-		}
-	}
-	return true
+// isQuietOn reports whether no command of u can come to node i after what was sent there last on the connection of u.
+func (u *use) isQuietOn(set *quorum.Set, i int) bool {
+	return u.set == set && u.nodes[i].open.Load() == 0 && u.nodes[i].lost.Load() == nil
 }
 
 // isOpen reports whether a command of u has no reply yet.
@@ -295,7 +294,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 						return false, false
 					}
 				default:
-					u.superseded.Store(true) // before doubts: see sendsRelease
+					u.superseded = true
 					if nodes, _ := u.doubts(set, q, now.Mono); nodes != 0 {
 						own.doubted.Or(uint64(nodes))
 						before = append(before, earlier{u, nodes})
@@ -313,7 +312,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 }
 
 func newUse(l *Lease) *use {
-	u := &use{set: l.terms.Keeper.Set, lease: l, nodes: make([]nodeUse, len(l.writes.nodes))}
+	u := &use{set: l.terms.Keeper.Set, lease: l, nodes: make([]nodeUse, len(l.writes.nodes)), adopted: l.Try == 0}
 	c := l.Claim()
 	for _, line := range c.Lines() {
 		u.keys = append(u.keys, usedValue{line, c.Value()})
@@ -323,7 +322,10 @@ func newUse(l *Lease) *use {
 
 // addLocked makes u the use of its lease's value.
 func (v *valueLog) addLocked(u *use, now clock.Instant) {
-	u.lease.writes.needRare().use = u
+	if u.lease.special == &plain {
+		u.lease.special = &special{}
+	}
+	u.lease.special.use = u
 	if v.uses == nil {
 		v.uses, v.sweep = map[usedValue][]*use{}, leastSweep
 	}
@@ -360,11 +362,10 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 
 // endLocked reports whether u is over, and lets go of what only a use that goes on needs.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
-	if u.isOpen() || u.lease != nil && !u.superseded.Load() && !u.isDoneLocked(now) {
+	if u.isOpen() || u.lease != nil && !u.isDoneLocked(now) {
 		return false
 	}
-	u.superseded.Store(true)
-	u.lease = nil
+	u.superseded, u.lease = true, nil
 	u.before.Store(nil)
 	after := forgetsAfter
 	if v.count > mostUses {
@@ -383,10 +384,10 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
-	return u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
+	return u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
-// settled forgets u if it is over. Each release of it has ended that calls settled.
+// settled forgets u if it is over. Each release of it calls settled at its end.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -405,8 +406,8 @@ func ForgetValues() {
 
 // mayComeBack reports whether the value of l may come back on its name: a user's function has made it, or l was adopted.
 func (l *Lease) mayComeBack() bool {
-	if l.writes.use() != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
-		return l.writes.use() != nil
+	if l.special.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
+		return l.special.use != nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -421,31 +422,45 @@ func (v *valueLog) join(l *Lease) {
 }
 
 func (v *valueLog) joinLocked(l *Lease) *use {
-	if l.writes.use() == nil {
+	if l.special.use == nil {
 		v.addLocked(newUse(l), clock.Now())
 	}
-	return l.writes.use()
+	return l.special.use
 }
 
 // leave notes that l, which join has added, was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
-	l.writes.use().released = true
-	v.mu.Unlock()
-	v.settled(l.writes.use())
+	defer v.mu.Unlock()
+	l.special.use.released = true
 }
 
-// release returns the use of l's value for a release, nil if a later lease has the value. whole says that nothing is left of l
-// after the release.
-func (v *valueLog) release(l *Lease, whole bool) *use {
+// release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that nothing is
+// left of l after the release.
+func (v *valueLog) release(l *Lease, whole bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	u := v.joinLocked(l)
-	if u.superseded.Load() {
-		return nil
+	if u.superseded {
+		return false
 	}
 	u.released = u.released || whole
-	return u
+	for i := range u.nodes {
+		if !u.adopted {
+			u.sending(i) // until the release has ended there
+		}
+	}
+	return true
+}
+
+// sendsRelease notes that a release of u, which is adopted, is sent to node i. It reports false if u is superseded.
+func (v *valueLog) sendsRelease(u *use, i int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !u.superseded {
+		u.sending(i)
+	}
+	return !u.superseded
 }
 
 // takenHere returns the outcome of an attempt whose value another lease of this process has: every node has refused, and none

@@ -27,7 +27,6 @@ type rareWrites struct {
 	timed   atomic.Bool // renewed is kept up to date
 	awaited atomic.Bool // somebody waits for quiet
 
-	use   *use                  // of a value that may come back; it does not change once a command is sent
 	asked atomic.Pointer[Kinds] // what the release must find out; nil for nothing
 
 	mu      sync.Mutex    // guards what follows
@@ -59,14 +58,6 @@ func (w *writes) needRare() *rareWrites {
 		w.rare.CompareAndSwap(nil, &rareWrites{})
 	}
 	return w.rare.Load()
-}
-
-// use returns the use of the value, nil if it never comes back.
-func (w *writes) use() *use {
-	if r := w.rare.Load(); r != nil {
-		return r.use
-	}
-	return nil
 }
 
 // A nodeWrites is what a value may have left on one node. It is one word, so that it is
@@ -117,9 +108,6 @@ func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load())
 // sending, unsent and answered count a command that may set the value on node i.
 
 func (w *writes) sending(i int) {
-	if u := w.use(); u != nil {
-		u.sending(i)
-	}
 	if w.onNode(i).sent() >= maxSent {
 		w.nodes[i].Add(oneUnanswered)
 		return
@@ -129,9 +117,6 @@ func (w *writes) sending(i int) {
 
 func (w *writes) unsent(i int) {
 	w.nodes[i].Add(-oneSent - oneUnanswered)
-	if u := w.use(); u != nil {
-		u.ended(i, pool.NotSent)
-	}
 	w.checkQuiet()
 }
 
@@ -147,27 +132,16 @@ func (w *writes) answered(i int, reply pool.Reply) {
 		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	w.nodes[i].Add(-oneUnanswered)
-	if u := w.use(); u != nil {
-		u.ended(i, fateOf(reply))
-	}
 	w.checkQuiet()
 	w.noteRenewal()
 }
 
-// prolongs and prolonged count a command to node i that may prolong the key, but cannot set it.
+// prolongs and prolonged count a command that may prolong the key, but cannot set it.
 
-func (w *writes) prolongs(i int) {
-	w.prolonging.Add(1)
-	if u := w.use(); u != nil {
-		u.sending(i)
-	}
-}
+func (w *writes) prolongs() { w.prolonging.Add(1) }
 
-func (w *writes) prolonged(i int, fate pool.Fate) {
+func (w *writes) prolonged() {
 	w.prolonging.Add(-1)
-	if u := w.use(); u != nil {
-		u.ended(i, fate)
-	}
 	w.checkQuiet()
 }
 

@@ -88,6 +88,9 @@ func (g *Group) attempt(
 		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
 	}
 	if l == nil {
+		if o.Kind == lease.NotWon && u != nil && u.enters() && !u.leaves { // its value is in use, so nothing was sent
+			g.showTicket(u.waiter)
+		}
 		return nil, o
 	}
 	var kinds *lease.Kinds

@@ -60,6 +60,7 @@ func (s *simulation) inBubble(t *testing.T, run func()) {
 
 // run plays a simulation from beginning to end, in its bubble.
 func (s *simulation) run() {
+	peek.ForgetValues() // of the simulation before
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
 	if s.realm == guarded {
 		time.Sleep(3 * time.Second) // uptimes are in whole seconds: see pool.WithNoLocksBefore
