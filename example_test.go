@@ -549,7 +549,7 @@ func ExampleWithLogger() {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Println(err) // a minority of nodes that are down breaks no lock
-	// Output:
+	// Unordered output:
 	// level=WARN msg="redsync: node is down" node=3 address=127.0.0.1:7004
 	// <nil>
 }

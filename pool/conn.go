@@ -133,7 +133,8 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	if err != nil {
 		if isCutOffAt(err, loadsScript) {
-			q.cutAtScripts.Store(new(time.Now()))
+			now := time.Now()
+			q.cutAtScripts.Store(&now)
 		}
 		return nil, moved(ctx, err)
 	}

@@ -345,6 +345,11 @@ func (f *finder) lookAtCall(call *ast.CallExpr) {
 		}
 		return
 	case v4:
+	case v4redis: // a conversion to the interface
+		if name == "Pool" && len(call.Args) == 1 && !mentionsOld(f.TypesInfo.TypeOf(call.Args[0]), 0) {
+			f.report(call, "pool-own")
+		}
+		return
 	default:
 		f.lookAtHook(call, o)
 		return

@@ -32,7 +32,7 @@ var rules = map[string]rule{
 	// Clients.
 	"hook":           {hand, "pool.New does not run hooks: use pool.ViaClient(), or WithPrefix for a prefix of keys and WithObserver for metrics"},
 	"mock":           {hand, "redismock answers no pool.New: give redsync a pool of one function (pool.Func), or use redsynctest"},
-	"goleak":         {hand, "a pool has goroutines while its client is in use: close the client, or call Redsync.Close, before this looks"},
+	"goleak":         {note, "a pool has goroutines while its client is open: close the client, or call Redsync.Close, before this looks"},
 	"driver":         {hand, "there is no pool for this driver: use a go-redis v9 client for the locks, or pool.Func"},
 	"driver-rueidis": {hand, "there is no pool for rueidis or valkey-go: rueidispool makes options of go-redis from their options"},
 	"old":            {hand, "this is no package of redsync v4: move to v4 first"},

@@ -69,7 +69,8 @@ func (s *semaphore) asksAny() script.Entering {
 // askNext makes the next attempt ask for e. It allocates nothing if the last one has asked for the same.
 func (s *semaphore) askNext(e script.Entering) {
 	if next := s.nextAsks.Load(); next == nil || *next != e {
-		s.nextAsks.Store(new(e))
+		stored := e // &e would allocate in each call
+		s.nextAsks.Store(&stored)
 	}
 }
 
