@@ -92,7 +92,7 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 			}, constant))
 		}
 	},
-	"while it is held": func(f field, constant redsync.Option) { // redsync v4 deletes the keys: see examples/migration
+	"while it is held": func(f field, constant redsync.Option) { // redsync v4 deletes the keys: see package safety
 		m := f.held(constant)
 		for _, rs := range []*redsync.Redsync{f.Redsync, f.another(), f.Redsync} {
 			var taken *redsync.ErrTaken

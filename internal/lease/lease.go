@@ -10,11 +10,11 @@
 //
 // Locks are taken in this order, from the first to the last:
 //
-//	redsync.Mutex.mu, redsync.nest.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, sharing.mu,
+//	redsync.Mutex.mu, redsync.nest.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, valueLog.mu, sharing.mu,
 //	Lease.mu, alarm.Schedule.mu
 //
 // Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
-// (unsettled.mu, rareWrites.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds
+// (unsettled.mu, rareWrites.mu, drain.mu, and those of events, nodes and tokens) come last: a goroutine that holds
 // one of them takes no further lock, except that unsettled.mu comes before rareWrites.mu, and that a node's health queues
 // an event under quorum.Health.mu. The lock of queue's keepTicket comes before all, too.
 //

@@ -20,16 +20,17 @@ var usedValues valueLog
 // Only deleting the key of the later lease breaks a lock. So a new lease may use the value under these rules:
 //
 //  1. No other lease of the process relies on keys with the value. A lease does while it is being acquired or is held. It
-//     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach.
-//     Otherwise the new attempt finds the lock taken. It sends nothing, so it has nothing to roll back.
+//     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach. As
+//     long as there is such a lease, a new attempt finds the lock taken. It sends nothing, so it rolls nothing back.
 //  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so that
 //     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
 //     deletes what the earlier ones have left. The release of an adopted lease is not repeated any more: it may not even
 //     know whether there was a key.
 //  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
-//     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered connection it is enough that the node has
-//     answered before it answers the acquire. Otherwise the node is doubted: no grant, extension or check of the new lease
-//     counts there. A doubted node never counts again for that lease. So the late command may come at any time.
+//     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered
+//     connection it is enough that the node has answered before it answers the acquire. Any other node is doubted: no
+//     grant, extension or check of the new lease counts there. A doubted node never counts again for that lease. So the
+//     late command may come at any time.
 //
 // A reply may be lost with its connection. Then rule 3 doubts the node, but not for ever. The doubt ends when
 //

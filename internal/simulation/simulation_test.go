@@ -247,7 +247,9 @@ func TestSimulationOfForcersDoneWrong(t *testing.T) {
 // All locks of a process have one value. Releases of earlier ones come late, and nodes freeze.
 func TestSimulationOfConstantValues(t *testing.T) {
 	for _, class := range []string{"plain", several, ticks, readers, permits, leaders}[:testlength.InGate(1, 2, 6, 6)] {
-		withFaultsAndWithout(t, class+","+constants, "REDSYNC_SIM_CONSTANTS", 2)
+		t.Run(class, func(t *testing.T) {
+			run(t, seedsOf(t, "REDSYNC_SIM_CONSTANTS", 2, 201), scene{with: class + "," + constants})
+		})
 	}
 }
 
