@@ -132,7 +132,8 @@ var optionsPackage = reflect.TypeFor[rueidis.ClientOption]().PkgPath()
 // leaves returns the fields of a struct, with those of the structs of rueidis in it in place of the structs.
 func leaves(prefix string, v reflect.Value) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
-		for f, value := range v.Fields() {
+		for i := range v.NumField() {
+			f, value := v.Type().Field(i), v.Field(i)
 			if f.Type.Kind() != reflect.Struct || f.Type.PkgPath() != optionsPackage {
 				if !yield(prefix+f.Name, value) {
 					return

@@ -125,8 +125,8 @@ func fill(t *testing.T, v reflect.Value, name string, server *recorder) {
 	case reflect.Func:
 		v.Set(reflect.MakeFunc(v.Type(), func([]reflect.Value) (zero []reflect.Value) {
 			server.note("%s is called", name)
-			for out := range v.Type().Outs() {
-				zero = append(zero, reflect.Zero(out))
+			for i := range v.Type().NumOut() {
+				zero = append(zero, reflect.Zero(v.Type().Out(i)))
 			}
 			return zero
 		}))
@@ -158,7 +158,9 @@ func (r *recorder) trace(t *testing.T, option rueidis.ClientOption) ([]string, e
 
 // shapeOf returns the fields of opt that are set. Of functions and pointers it says only that they are there.
 func shapeOf(opt *redis.Options) (shape []string) {
-	for f, v := range reflect.ValueOf(opt).Elem().Fields() {
+	fields := reflect.ValueOf(opt).Elem()
+	for i := range fields.NumField() {
+		f, v := fields.Type().Field(i), fields.Field(i)
 		switch {
 		case v.IsZero():
 		case v.Kind() == reflect.Func || v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface:
