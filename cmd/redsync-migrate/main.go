@@ -1,5 +1,5 @@
 // Redsync-migrate moves a program from redsync v4 to this library: it rewrites what can be rewritten, and names each use
-// that a person has to look at. docs/from-redsync-v4.md describes it.
+// that a person has to look at. docs/from-redsync-v4.md describes it. Its flags and texts are experimental (docs/versions.md).
 //
 //	go run github.com/seed14bd9ef4/redsync/cmd/redsync-migrate@latest ./...
 package main

@@ -27,9 +27,9 @@ const (
 // lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
 var bounds = map[string]map[string]int{
 	"size": {
-		"fields of Mutex":      11,
+		"fields of Mutex":      12, // with unlocks: what became of the last Unlock
 		"Go files in the root": 34, // with status.go, watch.go, force.go, and bond.go, which do.go and mutex.go use
-		"words of README.md":   600,
+		"words of README.md":   598,
 	},
 	"files in the largest circle": {
 		"redsync":                    3,
@@ -47,8 +47,10 @@ var bounds = map[string]map[string]int{
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
 	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
-	"functions executed":           {"Lock": 166, "Unlock": 177, "Lock that waits": 432},
-	"files executed":               {"Lock": 40, "Unlock": 36, "Lock that waits": 73},
+	// An Unlock that is remembered for the next one adds 5 (lease/unlocks.go), 1 of them to Lock; the zero Mutex, and whether a
+	// value may come back (lease/values.go), add 2 to Unlock.
+	"functions executed":           {"Lock": 167, "Unlock": 184, "Lock that waits": 439},
+	"files executed":               {"Lock": 41, "Unlock": 38, "Lock that waits": 75},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 

@@ -235,7 +235,9 @@ func (a *acquire) Began() time.Duration { return a.First.Mono }
 
 // Sending implements quorum.Recorder.
 func (a *acquire) Sending(i int) {
-	a.special.use.sending(i)
+	if u := a.special.use; u != nil {
+		u.sending(i)
+	}
 	a.writes.sending(i)
 }
 

@@ -79,7 +79,9 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 		}
 	}
 	l.failIfRestarted(&v, i, reply.Server, a.First)
-	l.failIfDoubted(&v, i)
+	if l.special.use != nil {
+		l.failIfDoubted(&v, i)
+	}
 	return v, v.Choice == claim.Granted
 }
 

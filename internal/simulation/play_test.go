@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -46,7 +45,7 @@ func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event
 // inBubble calls run in virtual time, with random numbers that depend on the seed alone.
 func (s *simulation) inBubble(t *testing.T, run func()) {
 	t.Helper()
-	cryptotest.SetGlobalRandom(t, s.seed) // for values, and for the names by which the nodes know processes
+	setRandom(t, s.seed) // for values, and for the names by which the nodes know processes
 	formerSource := jitter.Source
 	defer func() { jitter.Source = formerSource }()
 	jitter.Source = s.jitter
