@@ -3,7 +3,6 @@ package redsync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -159,32 +158,6 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
 
-// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
-// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
-// was not.
-func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
-		return err
-	}
-	var told *afterLock // in this branch alone, because it is allocated
-	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
-		return err // a Do inside of this one has said so, or fn has failed for another reason
-	}
-	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
-}
-
-// An afterLock is the error of a function that has stopped because the caller's context ended.
-type afterLock struct {
-	what string
-	err  error
-}
-
-func (e *afterLock) Error() string {
-	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
-}
-
-func (e *afterLock) Unwrap() error { return e.err }
-
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
 // out. unlocked is the error of Unlock.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
@@ -193,14 +166,6 @@ func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 		return asLost(ErrClosed, nil) // Close has begun meanwhile, and is about to end h
 	}
 	return loss
-}
-
-// doing returns the operation that the error names if the lock was lost: "lead" or "do".
-func (s *settings) doing() string {
-	if s.leads {
-		return "lead"
-	}
-	return "do"
 }
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.

@@ -1358,6 +1358,40 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	return nil, m.adopts
 }
 
+// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
+// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
+// was not.
+func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
+		return err
+	}
+	var told *afterLock // in this branch alone, because it is allocated
+	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		return err // a Do inside of this one has said so, or fn has failed for another reason
+	}
+	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
+}
+
+// An afterLock is the error of a function that has stopped because the caller's context ended.
+type afterLock struct {
+	what string
+	err  error
+}
+
+func (e *afterLock) Error() string {
+	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
+}
+
+func (e *afterLock) Unwrap() error { return e.err }
+
+// doing returns the operation that the error names if the lock was lost: "lead" or "do".
+func (s *settings) doing() string {
+	if s.leads {
+		return "lead"
+	}
+	return "do"
+}
+
 // failure returns the error of an operation on m, as redsync v4 returns it: see inV4.
 func (m *Mutex) failure(op string, why ...error) error {
 	f := &failure{op: op, name: m.label()}

@@ -36,12 +36,13 @@ var bounds = map[string]map[string]int{
 		"redsync/internal/claim":     3,
 		"redsync/internal/embedded":  5,
 		"redsync/internal/history":   2,
-		"redsync/internal/lease":     3,
+		"redsync/internal/lease":     5, // values.go looks at leases, which hold what it has noted; turn.go has the field
 		"redsync/internal/model":     22,
 		"redsync/internal/mutants":   9,
 		"redsync/internal/quorum":    4, // the opening of connections and the second question are parts of a round, as a split is
 		"redsync/internal/realredis": 2,
 		"redsync/internal/script":    2,
+		"redsync/pool":               3, // a server keeps which scripts it has, for clients that come and go (loaded.go)
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
@@ -86,12 +87,12 @@ func TestContributingHasTheFigures(t *testing.T) {
 			functions["Lock"], files["Lock"], functions["Unlock"], files["Unlock"]),
 		fmt.Sprintf("%d Go files stand at the top.", bounds["size"]["Go files in the root"]),
 		fmt.Sprintf("has %d files in `redsync`", circle["redsync"]),
-		fmt.Sprintf("%d in `internal/lease` and %d in `internal/quorum`; `internal/queue` and `pool` have none",
+		fmt.Sprintf("%d in `internal/lease` and %d in `internal/quorum`; `internal/queue` has none",
 			circle["redsync/internal/lease"], circle["redsync/internal/quorum"]),
 	} {
 		assert.Contains(t, plain, sentence)
 	}
-	assert.Zero(t, circle["redsync/internal/queue"]+circle["redsync/pool"])
+	assert.Zero(t, circle["redsync/internal/queue"])
 }
 
 // compare returns what is wrong with the figures of a kind, "" if nothing is.
