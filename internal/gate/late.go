@@ -14,8 +14,8 @@ const (
 // of any test, such as a package that does not compile, or goroutines that are left.
 type failure struct{ pkg, test, output string }
 
-// mayBeLate reports whether tests may have failed only because the machine was slow: with real servers, a process that
-// gets no processor for a second misses the deadline of a node. What a slow machine cannot cause is never run again.
+// mayBeLate reports whether tests may have failed only because of an order of events that is rare: with real servers, a process
+// that gets no processor for a second misses the deadline of a node. What no order of events may cause is never run again.
 func mayBeLate(failed []failure) bool {
 	return len(failed) > 0 && len(failed) <= mostLate && !slices.ContainsFunc(failed, func(f failure) bool {
 		return f.test == "" || slices.ContainsFunc([]string{"DATA RACE", "panic: ", "fatal error: ", "unexpected goroutines", "holders"},
