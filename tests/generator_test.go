@@ -121,6 +121,7 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.keysOn(5)
 		f.unlock(heir)
 		f.unlock(f.obtains(constant))
+		sleep(ms)                                                         // all nodes have answered the release
 		_, err := f.NewMutex("lock", redsync.WithValue(s.Value)).Unlock() // as a process may do when it starts
 		errorIs(f, err, redsync.ErrLockAlreadyExpired)
 		f.unlock(f.obtains(constant))
