@@ -119,7 +119,8 @@ func (u *use) ended(i int, fate pool.Fate) {
 	u.nodes[i].open.Add(-1)
 }
 
-// fateOf returns the fate of a request, of which the client may have lost an earlier sending.
+// fateOf returns Unknown if the client has sent a request more than once: an earlier sending may still be executed. Otherwise
+// it returns the fate of the reply.
 func fateOf(reply pool.Reply) pool.Fate {
 	if reply.Resent && reply.Fate == pool.Answered {
 		return pool.Unknown
