@@ -22,6 +22,9 @@ var errNoFakeTime = errors.New("libfaketime is not here (apt install faketime)")
 
 // findFakeTime returns the path of libfaketime.
 func findFakeTime() (string, error) {
+	if os.Getenv(envFakeTime) == noFakeTime {
+		return "", errNoFakeTime
+	}
 	found, err := filepath.Glob(fakeTimeLibraries)
 	if err != nil || len(found) == 0 {
 		return "", errors.Join(errNoFakeTime, err)

@@ -28,10 +28,11 @@ import (
 )
 
 // With the environment variable envFakeTime set to requireFakeTime, the program fails if
-// libfaketime is missing.
+// libfaketime is missing. Set to noFakeTime, it leaves libfaketime alone: a server that does not bear it ends at once.
 const (
 	envFakeTime     = "REDSYNC_TEST_FAKETIME"
 	requireFakeTime = "require"
+	noFakeTime      = "none"
 )
 
 func main() {

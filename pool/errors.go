@@ -271,6 +271,9 @@ func unknownIn(err error) (name string, is bool) {
 	if strings.EqualFold(text, "invalid request") { // all that Envoy says
 		return "", true
 	}
+	if isFromScript(text) {
+		return "", true
+	}
 	for _, words := range unknownWords {
 		if rest, found := cutWords(text, words); found {
 			name, _ = leadingName(rest)
@@ -326,7 +329,17 @@ func endsThere(end string) bool {
 var unknownWords = []string{
 	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
 	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
-	"unknown redis command called from", "this redis command is not allowed from",
+}
+
+// isFromScript reports whether text says that a script has called a command that is unknown or not allowed there. Servers put
+// their own name before the word command, or nothing.
+func isFromScript(text string) bool {
+	words := strings.SplitN(strings.ToLower(text), " ", 8)
+	if len(words) > 2 && words[1] != "command" {
+		words = slices.Delete(words, 1, 2)
+	}
+	said := strings.Join(words[:min(len(words), 6)], " ") + " "
+	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
 }
 
 // refusingWords are what texts say that begin with "command", perhaps a name before or behind it, and perhaps "is". The name

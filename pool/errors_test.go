@@ -96,6 +96,8 @@ func TestUnknownCommands(t *testing.T) {
 		"ERR command is not allowed":                                                            "",
 		"invalid request":                                                                       "",
 		"ERR Unknown Redis command called from script script: f_513e, on @user_script:57.":      "*",
+		"ERR Unknown Redict command called from script script: f_513e, on @user_script:57.":     "*",
+		"ERR Unknown command called from script script: on @user_script:57.":                    "*", // Valkey 9
 		"ERR This Redis command is not allowed from script script: f_513e, on @user_script:57.": "*",
 		"ERR " + place + "@user_script: 57: Unknown Redis command called from Lua script":       "*", // Redis 6
 		"@user_script: 57: Unknown Redis command called from Lua script":                        "*", // Redis 6, pcall
@@ -115,7 +117,7 @@ func TestUnknownCommands(t *testing.T) {
 		"WRONGTYPE the key unknown command is a list", "ERR the queue ERR unknown command 'EVALSHA' is a list",
 		"OOM command not allowed when used memory > 'maxmemory'.", "ERR command not allowed when used memory > 'maxmemory'.",
 		"ERR invalid request line", "ERR SELECT is not allowed in cluster mode", "ERR syntax error", "ERR", "", "command", "ERR command 'x'",
-		"ERR the queue command is not allowed", "ERR 'x' is not supported", "ERR command 'x' not allowed when the server is busy", "ERR command not supporting",
+		"ERR the queue command is not allowed", "ERR Unknown key of a command called from script", "ERR 'x' is not supported", "ERR command 'x' not allowed when the server is busy", "ERR command not supporting",
 		"ERR " + place + "x: unknown command 'TIME'",
 	} {
 		err := refusal(text)
