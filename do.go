@@ -56,7 +56,7 @@ func (r *Redsync) TryDo(
 // name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.
 // Instead of joining, a call fails at once with an error that matches
 //
-//   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
+//   - ErrNested, if m is exclusive and the hold is shared (WithShared, Downgrade);
 //   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay, a WithMaxHold
 //     that differs from the hold's, any WithMinHold, or WithFencing if the hold has no token. These options count only
 //     if they were set, on m or by Redsync.With. All other options have no effect on a joined call;

@@ -80,20 +80,14 @@ var (
 	// returns the error makes no further attempt. The next Lock first asks the nodes which servers they are.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
-	// ErrUpgrade is the error of a Lock, TryLock, Do, TryDo or Lead that would lock a name exclusively inside a
-	// Do that holds the name shared, by WithShared or after Downgrade. The call would wait for the end of
-	// that Do, and the Do waits for the call. Nothing was sent. Lock after the Do has ended.
-	//
-	// A call is inside a Do if its context is that of the function of the Do, or derived from it, and the function
-	// has not returned. Both locks must be of the same New or Open. Any other call waits until its tries are used up.
-	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
-
 	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the hold
-	// of a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. These calls return it:
+	// of a Do. A call is inside a Do if its context is that of the function of the Do, or derived from it, the function
+	// has not returned, and both locks are of the same New or Open. Nothing was sent. These calls return it:
 	//
-	//   - a Lock, TryLock or Lead of a name that the Do holds: the call could wait for the end of the Do, and the Do
-	//     waits for the call. Call Do instead of Lock: Do joins the hold;
-	//   - any call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
+	//   - a Lock, TryLock or Lead of a name that the Do holds: it could wait for the Do, which waits for it. Call Do: it
+	//     joins the hold;
+	//   - an exclusive call inside a Do that holds the name shared (WithShared, Downgrade). Lock after the Do has ended;
+	//   - a call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
 	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
 	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;
 	//   - an Unlock or Downgrade of a hold on which there are joined calls. For Downgrade only exclusive ones count.
@@ -182,14 +176,8 @@ func (err ErrTaken) Unwrap() []error {
 	if err.whole == nil {
 		return nil
 	}
-	return err.whole.Unwrap()
+	return []error{err.whole}
 }
-
-// Is does what that of a failure does.
-func (err ErrTaken) Is(target error) bool { return err.whole != nil && err.whole.Is(target) }
-
-// As does what that of a failure does.
-func (err ErrTaken) As(target any) bool { return err.whole != nil && err.whole.As(target) }
 
 // ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
 // pointer.

@@ -478,7 +478,7 @@ func ExampleWithShared() {
 }
 
 // Inside the Do of a reader, an exclusive Lock on the same name fails at once. End the Do first.
-func ExampleErrUpgrade() {
+func ExampleErrNested() {
 	nodes := redsynctest.New(1)
 	defer nodes.Close()
 	rs, ctx := nodes.Redsync(), context.Background()
@@ -486,7 +486,7 @@ func ExampleErrUpgrade() {
 	stale := false
 	err := rs.Do(ctx, "catalog", func(ctx context.Context) error {
 		err := rs.NewMutex("catalog").LockContext(ctx)
-		fmt.Println("refused within the read:", errors.Is(err, redsync.ErrUpgrade))
+		fmt.Println("refused within the read:", errors.Is(err, redsync.ErrNested))
 		stale = true // the result of the read
 		return nil
 	}, redsync.WithShared())

@@ -51,7 +51,7 @@ import (
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
 //     and WithSequencer.
-//   - ErrNested or ErrUpgrade, if ctx comes from a Do that holds the name.
+//   - ErrNested, if ctx comes from a Do that holds the name.
 //   - ErrNoQuorum, with a *RedisError for each node that will deny the lock until somebody changes the settings of
 //     the node or of the client (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT). Lead ends with these errors once the
 //     other nodes are no quorum. If a node forbids only the queues, candidates wait without them.

@@ -153,7 +153,7 @@ func (o *options) features() feature {
 		when(o.owner != "", hasOwner) | when(o.genValue != nil, hasGenValue) |
 		when(o.givenTries, hasTries) | when(o.givenWait, hasWait)
 	if a := o.adopts; a != nil {
-		f |= when(a.value != "", hasValue) | when(a.sequencer.Value != "", hasSequencer|featuresOf(a.sequencer.mode))
+		f |= when(a.value != "", hasValue) | when(a.sequencer.Value != "", hasSequencer|featuresOf(a.sequencer.Mode))
 	}
 	return f
 }
@@ -200,18 +200,18 @@ func (o *options) adopt(name string, names []string) (of []string, err error) {
 		return names, nil
 	case s.Name != name:
 		return nil, fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %s, not of %s", quoted(s.Name), quoted(name))
-	case !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeReaders):
+	case !script.MayBeValue(s.Value, s.Mode == modeRead || s.Mode == modeReaders):
 		return nil, errors.New("redsync: WithSequencer: " + noValue)
-	case s.mode == modeReaders:
+	case s.Mode == modeReaders:
 		return nil, errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
 			"the giver must use Detach, or WithHandOver(false)")
-	case s.mode == modeRead:
+	case s.Mode == modeRead:
 		o.shared = true
-	case s.mode == modePlain && o.several:
+	case s.Mode == modePlain && o.several:
 		return nil, fmt.Errorf("redsync: WithSequencer: the sequencer is of one name, %s, not of the names %s", quoted(s.Name), quotedAll(names))
-	case s.mode == modePlain:
+	case s.Mode == modePlain:
 	default:
-		if n, slots, ok := parsePermitsMode(s.mode); ok {
+		if n, slots, ok := parsePermitsMode(s.Mode); ok {
 			return names, o.adoptPermits(n, slots)
 		}
 		return o.adoptNames(names)

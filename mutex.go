@@ -94,11 +94,11 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
 	as := observe.Mode("") // that of the kind of lock that finds the value
-	if s.mode == modePlain {
+	if s.Mode == modePlain {
 		as = observe.Plain
 	}
-	if s.mode == modePlain || s.mode == modeReaders {
-		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
+	if s.Mode == modePlain || s.Mode == modeReaders {
+		s.Mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
 	}
 	adopts := func(m *Mutex) {
 		set := m.change()
@@ -426,9 +426,8 @@ func (m *Mutex) Lock() error {
 //   - The error of ctx, and its cause. ErrFailed or ErrNoQuorum comes with it as above, if the last attempt before ctx
 //     ended says so. An attempt that the end of ctx has cut short says nothing. If the call has only stood in line, the
 //     last attempt in its line counts.
-//   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
-//     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold, unless
-//     the error is ErrUpgrade.
+//   - ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
+//     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.

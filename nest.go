@@ -191,7 +191,7 @@ func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 }
 
 func (n *nest) upgradeError() error {
-	return fmt.Errorf("%w: %s", ErrUpgrade, quoted(n.hold.Claim().Name()))
+	return fmt.Errorf("%w: an exclusive lock within a shared one: %s", ErrNested, quoted(n.hold.Claim().Name()))
 }
 
 // leave ends the calls that have joined with these scopes: their functions have returned.

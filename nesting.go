@@ -128,7 +128,7 @@ func (m *Mutex) checkNested(ctx context.Context, t *queue.Terms) error {
 	return m.waitsForItself(lines, "")
 }
 
-// checkUpgrade returns ErrUpgrade if m is exclusive and one of the holds is shared.
+// checkUpgrade returns ErrNested if m is exclusive and one of the holds is shared.
 func (m *Mutex) checkUpgrade(live []*scope) error {
 	if m.set.kind().sharesName {
 		return nil

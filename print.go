@@ -1,7 +1,6 @@
 package redsync
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 )
 
-// This file writes locks, nodes and names for people. A lock's value is a secret: who has it can extend and release the
+// This file writes locks for people. A lock's value is a secret: who has it can extend and release the
 // lock. So no text shows it, except the text of a Sequencer, which is made for sending.
 
 // Format writes the name, the state, and what is left of the time, such as redsync.Mutex("orders:17", held until
@@ -33,15 +32,11 @@ func (m *Mutex) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// MarshalJSON returns what LogValue does, as an object.
-func (m *Mutex) MarshalJSON() ([]byte, error) { return json.Marshal(m.shown()) }
-
 // shownMutex is what people see of a Mutex.
 type shownMutex struct {
-	Name  string     `json:"name"`
-	State string     `json:"state"`
-	Until *time.Time `json:"until,omitempty"`
-	Token uint64     `json:"token,omitempty"`
+	Name, State string
+	Until       *time.Time
+	Token       uint64
 }
 
 func (m *Mutex) shown() shownMutex {
@@ -77,30 +72,6 @@ func (s shownMutex) String() string {
 	}
 	b.WriteByte(')')
 	return b.String()
-}
-
-// Format writes the nodes, for every verb.
-func (r *Redsync) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "redsync.Redsync(%s)", strings.Join(r.addresses(), ", "))
-}
-
-// LogValue returns the addresses of the nodes, for package slog.
-func (r *Redsync) LogValue() slog.Value { return slog.GroupValue(slog.Any("nodes", r.addresses())) }
-
-// MarshalJSON returns what LogValue does, as an object.
-func (r *Redsync) MarshalJSON() ([]byte, error) {
-	return json.Marshal(map[string][]string{"nodes": r.addresses()})
-}
-
-func (r *Redsync) addresses() []string {
-	addresses := []string{}
-	if r == nil || r.core == nil {
-		return addresses
-	}
-	for _, n := range r.core.keeper.Set.Nodes {
-		addresses = append(addresses, n.Address())
-	}
-	return addresses
 }
 
 // Format writes the name and the token, for every verb. It does not write the value: String does.

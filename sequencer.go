@@ -25,16 +25,16 @@ import (
 // Two Sequencers of one hold are equal by ==, unless the hold was downgraded in between, or another reader
 // has left the hold in between (see WithShared).
 //
-// String and packages such as encoding/json and encoding/gob write all of a Sequencer, with the value: these texts are made
-// for sending. Packages fmt and log/slog show the name and the token alone. That is true for a Sequencer itself, not for a
+// String and packages such as encoding/json and encoding/gob write all of a Sequencer, with the value: that is made for
+// sending. Packages fmt and log/slog show the name and the token alone. That is true for a Sequencer itself, not for a
 // value that contains one: slog.JSONHandler writes that as JSON, and fmt does not call the methods of unexported fields.
 type Sequencer struct {
 	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing
 	Value string
 
-	// mode says how the lock is held. It is a part of the text of the Sequencer: see the modes below.
-	mode string
+	// Mode says how the lock is held, as the text of the Sequencer does: "" is a plain lock. Leave it as it is.
+	Mode string
 }
 
 // The modes of a Sequencer.
@@ -55,15 +55,15 @@ const namesSeparator = ", "
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	if p, ok := c.(*claim.Permit); ok {
-		return Sequencer{Name: p.Name(), Value: c.Value(), mode: permitsMode(p.Permits.Permits(), p.Slots())}
+		return Sequencer{Name: p.Name(), Value: c.Value(), Mode: permitsMode(p.Permits.Permits(), p.Slots())}
 	}
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
 	switch {
 	case !c.Shares():
 	case h.IsAlone():
-		s.mode = modeRead
+		s.Mode = modeRead
 	default:
-		s.mode = modeReaders
+		s.Mode = modeReaders
 	}
 	return s
 }
@@ -79,7 +79,7 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	for _, name := range names {
 		mode = strconv.AppendInt(append(mode, '-'), int64(len(name)), 10)
 	}
-	s.mode = string(mode)
+	s.Mode = string(mode)
 	return s
 }
 
@@ -103,7 +103,7 @@ func (s Sequencer) isUnder(prefix string) bool {
 // cut returns the names of a lock on several names. It reports false for a plain lock, and if the user has
 // changed the name of s, so that the lengths do not fit.
 func (s Sequencer) cut() (names []string, ok bool) {
-	lengths, ok := lengthsOf(s.mode)
+	lengths, ok := lengthsOf(s.Mode)
 	if !ok {
 		return nil, false
 	}
@@ -175,8 +175,8 @@ const (
 // String returns s as a text of letters, digits, -, _ and dots. The text contains the value, so it is as secret as that.
 func (s Sequencer) String() string {
 	form := sequencerForm
-	if s.mode != modePlain {
-		form = sequencerModeForm + "." + s.mode
+	if s.Mode != modePlain {
+		form = sequencerModeForm + "." + s.Mode
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{
@@ -212,7 +212,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, fmt.Errorf("redsync: no sequencer: its value: %w", err)
 	}
-	s := Sequencer{Name: string(name), Token: token, Value: string(value), mode: mode}
+	s := Sequencer{Name: string(name), Token: token, Value: string(value), Mode: mode}
 	if s.String() != text {
 		return Sequencer{}, errors.New("redsync: no sequencer: it is not as String writes it")
 	}
@@ -231,12 +231,6 @@ func (s *Sequencer) UnmarshalText(text []byte) error {
 	}
 	return err
 }
-
-// MarshalBinary does what MarshalText does. Package encoding/gob calls it.
-func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
-
-// UnmarshalBinary does what UnmarshalText does.
-func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
 
 // joinNames returns the name of a lock on these names.
 func joinNames(names []string) string { return strings.Join(names, namesSeparator) }

@@ -3,8 +3,6 @@ package redsync
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +29,7 @@ import (
 //   - StateUnknown otherwise. Only then Inspect returns an error: ErrNoQuorum, with the error of each silent node.
 //     The Status has what the others have said. With several names it is enough if one of Status.Names is unknown.
 //
-// If nothing was asked, the Status is the zero one. The error then matches ErrClosed, the error and the cause of ctx, or
+// If nothing was asked, the Status has StateUnknown and nothing else. The error then matches ErrClosed, the error and the cause of ctx, or
 // names the option or the name that cannot be used.
 //
 // # What it does not prove
@@ -53,11 +51,11 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
 	if err != nil {
-		return Status{}, m.failure("inspect", err)
+		return Status{State: StateUnknown}, m.failure("inspect", err)
 	}
 	defer m.core.endCall()
 	if ctx.Err() != nil {
-		return Status{}, m.failure("inspect", contextErrors(ctx))
+		return Status{State: StateUnknown}, m.failure("inspect", contextErrors(ctx))
 	}
 	i := lease.NewInspection(&t.Terms)
 	s, err := m.statusOf(i.Run(ctx, true, i.Limits()))
@@ -68,25 +66,14 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 }
 
 // A State says whether somebody holds a lock.
-type State uint8
+type State string
 
 // The states of a lock.
 const (
-	StateUnknown State = iota // too few nodes have answered to tell
-	StateHeld                 // a quorum of nodes has the value of a holder
-	StateFree                 // no value has a quorum
+	StateUnknown State = "unknown" // too few nodes have answered to tell
+	StateHeld    State = "held"    // a quorum of nodes has the value of a holder
+	StateFree    State = "free"    // no value has a quorum
 )
-
-// String returns "unknown", "held" or "free".
-func (s State) String() string {
-	if s > StateFree {
-		return "State(" + strconv.Itoa(int(s)) + ")"
-	}
-	return [...]string{"unknown", "held", "free"}[s]
-}
-
-// MarshalText returns what String does.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // A Status is what the nodes have said of a lock. See Mutex.Inspect for what that means.
 type Status struct {
@@ -101,7 +88,7 @@ type Status struct {
 
 // A Holder is who holds a lock, as far as the nodes tell.
 //
-// Its value is a secret and is shown nowhere: neither by package fmt nor by log/slog or encoding/json. In JSON, Process is a
+// Its value is a secret, and no text shows it. In JSON, Process is a
 // string, because not every reader of JSON keeps 16 digits of a number.
 type Holder struct {
 	Owner   string        // the label of WithOwner; "" without
@@ -114,7 +101,7 @@ type Holder struct {
 	Library string        // which library has made the value, guessed by its form; "" if no guess fits
 	ID      string        // tells holders apart: the first 8 hex digits of the SHA-256 of the value
 
-	value *string // a pointer, because package fmt shows the fields of a Holder that is in a field that is not exported
+	value *string // a pointer, because package fmt shows what it points to as a number
 }
 
 // A Waiter is a process that waits in the queues of the lock. Only waiters with a place in the queue of a quorum of nodes
@@ -300,43 +287,4 @@ func libraryOf(value string) string {
 		return "node-redlock or redis-py"
 	}
 	return ""
-}
-
-// Format writes who holds the lock, for every verb. It never writes the value.
-func (h Holder) Format(f fmt.State, _ rune) {
-	var b strings.Builder
-	b.WriteString("redsync.Holder(")
-	if h.Owner != "" {
-		fmt.Fprintf(&b, "%q since %s, process %016d, ", h.Owner, h.Since.Format(time.RFC3339), h.Process)
-	}
-	if h.Shared {
-		b.WriteString("shared, ")
-	}
-	if h.Permits > 0 {
-		fmt.Fprintf(&b, "%d permits, ", h.Permits)
-	}
-	if h.TTL < 0 {
-		fmt.Fprintf(&b, "no expiry, ID %s)", h.ID)
-	} else {
-		fmt.Fprintf(&b, "TTL %v, ID %s)", h.TTL, h.ID)
-	}
-	_, _ = fmt.Fprint(f, b.String())
-}
-
-// LogValue returns what Format writes, in parts, for package slog.
-func (h Holder) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("id", h.ID)}
-	if h.TTL >= 0 {
-		attrs = append(attrs, slog.Duration("ttl", h.TTL))
-	}
-	if h.Owner != "" {
-		attrs = append(attrs, slog.String("owner", h.Owner), slog.Time("since", h.Since), slog.Uint64("process", h.Process))
-	}
-	if h.Shared {
-		attrs = append(attrs, slog.Bool("shared", true))
-	}
-	if h.Permits > 0 {
-		attrs = append(attrs, slog.Int("permits", h.Permits))
-	}
-	return slog.GroupValue(attrs...)
 }

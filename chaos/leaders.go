@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -186,7 +187,7 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 		t.note(history.Event{Kind: history.Unlocked, Err: text(err)})
 	case err == nil:
 		t.broken("a nested Do returns nil, but has not called its function")
-	case errors.Is(err, redsync.ErrUpgrade) && !outer.on.reads:
+	case errors.Is(err, redsync.ErrNested) && strings.Contains(err.Error(), upgrade) && !outer.on.reads:
 		t.broken("a Do within a Do that holds an exclusive lock returns %v", err)
 	default:
 		t.note(history.Event{Kind: history.Refused, Err: text(err)})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	rival "github.com/go-redsync/redsync/v4"
@@ -89,13 +90,16 @@ func (t *turn) downgrade() {
 	}
 }
 
+// upgrade stands in the error of an exclusive Lock inside a Do that holds the name shared.
+const upgrade = "an exclusive lock within a shared one"
+
 // checkUpgrade tries to lock the name as a writer, while the Do around ctx holds it as a reader. That must fail.
 func (t *turn) checkUpgrade(ctx context.Context) {
 	writer := t.on
 	writer.reads = false
 	m := writer.mutex(t.rs, append(writer.options(), redsync.WithExpiry(t.expiry))...)
 	err := m.LockContext(ctx)
-	if t.m.Remaining() > 0 && !errors.Is(err, redsync.ErrUpgrade) {
+	if t.m.Remaining() > 0 && (!errors.Is(err, redsync.ErrNested) || !strings.Contains(err.Error(), upgrade)) {
 		t.broken("within a Do that holds a shared lock an exclusive Lock returns %v", err)
 	}
 	if err == nil { // the shared hold is over, so this is no upgrade

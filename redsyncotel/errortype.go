@@ -13,7 +13,6 @@ const (
 	typeTaken            = "taken"
 	typeMaxHold          = "max_hold"
 	typeClosed           = "closed"
-	typeUpgrade          = "upgrade"
 	typeNested           = "nested"
 	typeDuplicateNode    = "duplicate_node"
 	typeNoPools          = "no_pools"
@@ -32,7 +31,6 @@ const (
 var sentinels = []sentinel{
 	{redsync.ErrMaxHold, typeMaxHold},
 	{redsync.ErrClosed, typeClosed},
-	{redsync.ErrUpgrade, typeUpgrade},
 	{redsync.ErrNested, typeNested},
 	{redsync.ErrDuplicateNode, typeDuplicateNode},
 	{redsync.ErrNoPools, typeNoPools},

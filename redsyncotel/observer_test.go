@@ -51,7 +51,6 @@ var errs = map[error]string{
 	redsync.ErrFailed:             "taken",
 	redsync.ErrMaxHold:            "max_hold",
 	redsync.ErrClosed:             "closed",
-	redsync.ErrUpgrade:            "upgrade",
 	redsync.ErrNested:             "nested",
 	redsync.ErrDuplicateNode:      "duplicate_node",
 	redsync.ErrNoPools:            "no_pools",

@@ -150,7 +150,7 @@ func TestDowngradeJustAsADoBegins(t *testing.T) {
 				require.NoError(f, err)
 				require.Error(f, shared, "a reader may come in beside the function")
 			} else {
-				errorIs(f, err, redsync.ErrUpgrade)
+				errorIs(f, err, redsync.ErrNested)
 			}
 		}
 	})

@@ -241,7 +241,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		s, err := f.NewMutex("a").Inspect(parentOf(nil))
 		errorIs(f, err, context.Canceled)
 		require.NotErrorIs(f, err, redsync.ErrNoQuorum)
-		assert.Zero(f, s)
+		assert.Equal(f, redsync.Status{State: redsync.StateUnknown}, s)
 		_, err = f.NewMutex("a", withExpiry(-1)).Inspect(f.Context())
 		require.ErrorContains(f, err, "WithExpiry(-1ns)")
 		for m, want := range map[*redsync.Mutex]error{
@@ -303,8 +303,8 @@ type record struct {
 	all    []redsync.Holder
 }
 
-// Nothing that a program writes of a Status shows the value, not even where package fmt does not call Holder.Format: in fields
-// that are not exported, and for the verbs that it calls wrong.
+// Nothing that a program writes of a Status shows the value, not even in fields that are not exported, or for the verbs that
+// package fmt calls wrong.
 func TestNoFormShowsTheValue(t *testing.T) {
 	verbs := "%[1]v %+[1]v %#[1]v %[1]s %[1]q %[1]x %[1]X %[1]d %[1]p %[1]w %[1]! %[1]t"
 	for _, kind := range lockKinds {

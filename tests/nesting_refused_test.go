@@ -14,6 +14,9 @@ import (
 
 // This file tests what joined calls do not get, and what they prevent.
 
+// upgrade stands in the error of an exclusive call inside a Do that holds the name shared.
+const upgrade = "an exclusive lock within a shared one"
+
 // isNested checks that err says that a call is inside a Do, and has these texts.
 func isNested(tb testing.TB, err error, texts ...string) {
 	tb.Helper()
@@ -99,7 +102,7 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 				noError(f, outer.Downgrade(inner)) // again
 				return f.ran(f.TryDo(f.Context(), "lock", nothing, withShared))
 			}, withShared))
-			errorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
+			isNested(f, f.Do(ctx, "lock", never), upgrade)
 		})
 		noError(f, f.does("lock", func(ctx context.Context) error {
 			return f.Do(ctx, "lock", nothing)
@@ -175,7 +178,7 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 					return err
 				})
 				if err != nil {
-					assert.ErrorIs(f, err, redsync.ErrUpgrade)
+					assert.ErrorIs(f, err, redsync.ErrNested)
 					assert.Equal(f, "Downgrade", name)
 					not++
 				}

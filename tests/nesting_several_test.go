@@ -34,7 +34,7 @@ func TestSeveralNamesJoin(t *testing.T) {
 		f.inside("a", func(ctx context.Context) {
 			f.inside("b", func(ctx context.Context) {}, withShared)
 			noError(f, f.Do(ctx, "b", func(ctx context.Context) error {
-				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade, `"b"`)
+				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrNested, upgrade, `"b"`)
 				return nil
 			}, withShared))
 			f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrNested, `a Do around the call holds "a"`)

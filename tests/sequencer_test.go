@@ -118,9 +118,6 @@ func TestSequencerIsNotDecodedFromOtherTexts(t *testing.T) {
 		require.Error(t, json.Unmarshal([]byte(text), &s), text)
 		assert.Equal(t, want, s) // an Unmarshal that fails leaves the Sequencer as it was
 	}
-	s := redsync.Sequencer{Name: "before"}
-	says(t, s.UnmarshalBinary([]byte("lock")), "no sequencer")
-	assert.Equal(t, redsync.Sequencer{Name: "before"}, s)
 }
 
 func FuzzParseSequencer(f *testing.F) {

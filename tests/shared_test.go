@@ -236,17 +236,17 @@ func TestUpgradeIsAnError(t *testing.T) {
 		f.inside("a", func(ctx context.Context) {
 			noError(f, f.Do(ctx, "between", func(ctx context.Context) error {
 				synctest.Wait()
-				f.refusesNested(ctx, f.NewMutex("a"), redsync.ErrUpgrade)
-				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade)
+				f.refusesNested(ctx, f.NewMutex("a"), redsync.ErrNested, upgrade)
+				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrNested, upgrade)
 				noError(f, f.Do(ctx, "a", nothing, withShared))
-				require.NotErrorIs(f, f.another().NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade) // another Redsync cannot know of the read lock around the call
+				require.NotErrorIs(f, f.another().NewMutex("a").TryLockContext(ctx), redsync.ErrNested) // another Redsync cannot know of the read lock around the call
 				return f.Do(ctx, "b", nothing)
 			}))
 		}, withShared)
 		f.inside("a", func(ctx context.Context) {
-			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade)
+			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrNested)
 			noError(f, redsync.FromContext(ctx).Downgrade(ctx))
-			errorIs(f, f.NewMutex("a").LockContext(ctx), redsync.ErrUpgrade)
+			errorIs(f, f.NewMutex("a").LockContext(ctx), redsync.ErrNested)
 		})
 	})
 }

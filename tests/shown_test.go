@@ -140,10 +140,11 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 				assert.NotContains(f, text, value)
 			}
 			if m != nil {
-				assert.Contains(f, text, `{"V":{"name":"`+m.Name()+`","state":"`)
+				assert.Contains(f, text, `"v":{"name":"`+m.Name()+`","state":"`)
 				assert.Contains(f, text, ` v.name=`+m.Name()+` v.state=`)
 			}
 		}
+		assert.NotContains(f, printed(f, f.With(withValue("secret"))), "secret")
 		all := []error{adopted.TryLock()}
 		for _, m := range []*redsync.Mutex{over, fenced} {
 			for _, operation := range operations(m) {
@@ -254,17 +255,6 @@ func TestNoTextOfANodeShowsAValue(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestARedsyncShowsItsNodes(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.With(withValue("secret"))
-		assert.Equal(f, "redsync.Redsync(127.0.0.1:7001, 127.0.0.1:7002, 127.0.0.1:7003, 127.0.0.1:7004, 127.0.0.1:7005)", fmt.Sprint(rs))
-		assert.NotContains(f, printed(f, rs), "secret")
-		var none *redsync.Redsync
-		assert.Equal(f, "redsync.Redsync()", fmt.Sprint(none))
-		assert.Contains(f, printed(f, none), `{"V":null}`)
-	})
 }
 
 // No text repeats a long name as a whole.

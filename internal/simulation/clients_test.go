@@ -510,7 +510,7 @@ func (t *simTerm) upgrade(ctx context.Context) {
 	m := t.process.NewMutex(t.Name(), t.client.lasting(t.expiry)...)
 	err := m.LockContext(ctx)
 	if t.Remaining() > 0 {
-		assert.ErrorIs(t.client, err, redsync.ErrUpgrade)
+		assert.ErrorIs(t.client, err, redsync.ErrNested)
 	}
 	if err == nil { // the Do had lost its lock
 		_, _ = m.Unlock()
