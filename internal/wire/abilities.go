@@ -12,7 +12,7 @@ type (
 		Err() error
 	}
 
-	// Guarded is a Pool that may have a restart guard: see WithRestartGuard.
+	// Guarded is a Pool that may have a restart guard: see pool.WithRestartGuard.
 	Guarded interface {
 		// RestartGuard returns the length of the guard, 0 if there is none. The node counts only if its server started
 		// long enough ago.
@@ -104,7 +104,7 @@ type (
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 
-	// Limited is a Pool with a limit of outstanding replies: see WithOutstanding.
+	// Limited is a Pool with a limit of outstanding replies: see pool.WithOutstanding.
 	Limited interface {
 		// IsBehind reports whether the node answers, but owes a large part of the limit. Then a watchdog waits while
 		// its lock has time left.

@@ -19,7 +19,7 @@ const maxBatch = 512
 type pipelined struct {
 	*redis.Cmd
 	req   Request
-	again bool // the client may send it again, as it does with the commands of its user: see ViaClient
+	again bool // the client may send it again, as it does with the commands of its user: see pool.ViaClient
 	asked int  // how often the client has asked whether it may: once for each error, and perhaps for one that it passes on, or a null
 }
 
@@ -34,8 +34,8 @@ func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
-// batchPool serves a client for which the pool cannot open a stream, and any client with ViaClient. It sends through the
-// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends single
+// batchPool serves a client for which the pool cannot open a stream, and any client with pool.ViaClient. It sends through the
+// client's Pipeline: while one batch is under way, further requests gather for the next. With pool.ViaClient it sends single
 // commands, by calls: a hook may know single commands alone, because redsync v4 sends no others. No goroutine
 // runs while nothing is outstanding. The pool promises no order of execution, because the client may
 // spread a pipeline over several connections and follow redirects.

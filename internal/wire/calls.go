@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// This file sends requests by calls of a function: the client's own method with ViaClient, or the user's with Func. Such a
+// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with Func. Such a
 // call may take as long as it likes, or never return.
 
 const (

@@ -43,7 +43,7 @@ func forgetClient(client weak.Pointer[redis.Client]) {
 	delete(met.clients, client)
 }
 
-// MaxName is how many bytes a name of WithName may have, and an address that was reached.
+// MaxName is how many bytes a name of pool.WithName may have, and an address that was reached.
 const MaxName = 128
 
 // reached holds the address that each client without one of its own has reached last.

@@ -1,6 +1,6 @@
 package wire
 
-// For the tests of package pool_test.
+// For the tests of package wire_test.
 var (
 	Ask             = ask
 	Answer          = answer

@@ -9,73 +9,47 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel
-// included), or any other redis.UniversalClient.
+// New returns a Pool for the node behind client. The package comment of pool says what a user sees of it. This is how:
 //
-// The pool does not send through a *redis.Client: it has a stream of its own, shared by all pools
-// of the same client. The stream starts with the first Send, stops when idle for half a minute, and
-// leaves the user's client untouched. go-redis opens the stream's connection and greets the node,
-// with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts.
-// Then the pool writes requests and reads replies. Hooks, limiters and client-side caches of the
-// user's client do not apply, unless ViaClient is set. If the client has hooks, New writes one line at level Warn to
-// slog.Default(), once for each client; if they were added later, the first stream that starts then writes it.
-// Instrumentation adds hooks, too. WithoutHooks silences the line.
+// A *redis.Client has one stream, which all pools of the client share. The stream starts with the first Send, and stops when
+// it has been idle for half a minute. go-redis opens its connections and greets the node. A connection carries requests only
+// if its greeting is complete. A reply to the greeting may take 1 MiB of memory at most.
 //
-// A connection carries requests only if its greeting is complete. If the node or OnConnect
-// refuses a part of it (a wrong password, a DB that the user may not SELECT), requests fail with
-// that error and are not sent. When a StreamingCredentialsProvider replaces the credentials, the
-// pool opens a new connection with the new ones, and closes the old one once its replies have
-// arrived. A reply to the greeting may take 1 MiB of memory at most.
+// If new credentials arrive, or ConnMaxLifetime has passed, the stream opens a new connection, and closes the old one once
+// nothing is outstanding on it. When a connection that owes replies is silent for longer than its requests want
+// (Request.Within, at least 50 ms), the stream opens a second one. If the node answers the second one's greeting while the
+// first is still silent, the second replaces the first, and the requests unanswered on the first get the Fate Unknown. If data
+// arrives on the first, the stream closes the second, and for a minute it waits twice as long before it opens another. A node
+// that freezes briefly answers on neither, so it keeps its connection.
 //
-// The pool gives up a connection that owes replies and is silent for ReadTimeout, 5 s at most.
-// After ConnMaxLifetime it exchanges the connection for a new one, as soon as nothing is
-// outstanding on it. It does the same when the node answers NOAUTH or READONLY, because only a new
-// connection uses new credentials and looks up the host name again. After repeated failures to
-// connect, the pool pauses for 100 ms between attempts. Meanwhile requests fail at once.
+// With a *redis.ClusterClient each request goes through a stream to the master that has its key, and with a *redis.Ring
+// through a stream to the shard that has its key. The client only tells which node that is. The limit of outstanding requests
+// applies to each node separately. No order of execution is promised across nodes: Reply.Conn is 0 and Reply.Server nil.
+// Replies of different nodes may arrive in another order than the requests were sent. Before the first request the client
+// loads the state of the cluster. Requests sent meanwhile wait for that, 5 s at most. If the client ignores this limit, its
+// own timeouts apply.
 //
-// A connection may die silently, because a firewall or a NAT forgets it. When a connection that
-// owes replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
-// stream opens a second one. If the node answers the second one's greeting while the first is still
-// silent, the second replaces the first, and the requests unanswered on the first get the Fate
-// Unknown. If data arrives on the first, the stream closes the second, and for a minute it waits
-// twice as long before it opens another. A node that freezes briefly answers on neither, so it
-// keeps its connection.
+// A stream ends when the client would not use its connection any more. If the node announces maintenance, the stream moves
+// when go-redis moves. While the node is migrated or fails over, the stream waits up to 5 s for a reply, and opens no second
+// connection. What the old connection owes is answered, or it is Unknown. If a Cluster has another master for a key, or a Ring
+// another shard, what the old one owes for that key is Unknown after at most 100 ms, and later requests go to the new one.
+// While a master of a Cluster is silent, the pool asks the client four times a second to reload its state. Subscriptions move,
+// too.
 //
-// With a *redis.ClusterClient each request goes through such a stream to the master that has its
-// key, and with a *redis.Ring through a stream to the shard that has its key. The client only
-// tells which node that is; its own connections are not used. The limit of outstanding requests
-// applies to each node separately, and a frozen node delays no request to another. The pool
-// follows MOVED and ASK itself, at most MaxRedirects times for one request. It promises no order
-// of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of different nodes may
-// arrive in another order than the requests were sent. Before the first request the client loads
-// the state of the cluster. Requests sent meanwhile wait for that, 5 s at most; if the
-// client ignores this limit, its own timeouts apply.
+// Any other client, and each with pool.ViaClient, is used directly.
 //
-// A stream ends when the client would not use its connection any more. If the node announces maintenance (MOVING, as Redis
-// Enterprise and cloud services push it), the stream moves when go-redis moves. While the node is migrated or fails over,
-// the stream waits up to 5 s for a reply, and opens no second connection. For that the client must have Protocol 3, and
-// maintenance notifications that are not disabled: both are defaults. What the old connection owes is answered, or it is
-// Unknown. If a Cluster has another master for a key, or a Ring another shard, what the old one owes for that key is
-// Unknown after at most 100 ms, and later requests go to the new one. While a master of a Cluster is silent, the pool asks
-// the client four times a second to reload its state. Subscriptions move, too.
+// A stream asks for INFO server on every connection that it opens. The answer becomes Reply.Server. If the node refuses, the
+// stream does not ask again on that connection.
 //
-// Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
-// frozen server delays later requests.
+// All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its own, opened with a copy of
+// the client's options.
 //
-// A stream asks for INFO server on every connection that it opens. The answer becomes
-// Reply.Server. If the node refuses, the stream does not ask again on that connection.
+// If the user closes the client, its streams, subscriptions and their connections end within a second. Unanswered requests,
+// and every later Send, fail with ErrClientClosed. A dial that ignores its context may take longer, up to its timeout. The
+// pool looks at the client ten times a second while it has a stream or a subscription. That sends nothing. Of a client of
+// another type it notices only when it sends a request.
 //
-// All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
-// own, opened with a copy of the client's options.
-//
-// Close a Redsync before the clients that it uses. If the user closes a client first, its streams, subscriptions and
-// their connections end within a second. Unanswered requests, and every later Send, fail with ErrClientClosed. A dial
-// that ignores its context may take longer, up to its timeout. The pool looks at the client ten times a second while it
-// has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
-// *redis.Ring, the pool notices only when it sends a request.
-//
-// New starts nothing and never fails. If the client is nil, or a mock of redismock and ViaClient is not set, an option is
-// out of range or does not suit the client, or the address cannot be dialed, every Send returns an error.
+// New starts nothing and never fails. If the client or an option is wrong, every Send returns an error.
 func New(client redis.UniversalClient, cfg Config) Pool {
 	cfg.Outstanding = cmp.Or(cfg.Outstanding, defaultOutstanding)
 	if isNil(client) {

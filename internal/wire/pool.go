@@ -61,7 +61,7 @@ type Request struct {
 	// passes a request on with other Args must clear RESP.
 	RESP []byte
 
-	// Reserved marks a request that Send must accept beyond the limit of WithOutstanding, such as
+	// Reserved marks a request that Send must accept beyond the limit of pool.WithOutstanding, such as
 	// the release of a key that this pool has set. At most 32,768 requests of any kind may be
 	// outstanding.
 	Reserved bool

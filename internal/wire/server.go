@@ -22,7 +22,7 @@ import (
 type Server struct {
 	// RunID is random and new each time the server starts. Two nodes with equal RunIDs are one
 	// server at two addresses. RunID is "" if it is not known which server this is: INFO has no
-	// run_id, or one of zeros alone, or the pool has both WithoutIdentity and WithRestartGuard.
+	// run_id, or one of zeros alone, or the pool has both pool.WithoutIdentity and pool.WithRestartGuard.
 	RunID string
 
 	// Uptime is how long the process had been running by its own account, in whole seconds. It
@@ -33,7 +33,7 @@ type Server struct {
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New is set by a Pool with WithNoLocksBefore(t) if the process certainly started before t. Such a process has
+	// New is set by a Pool with pool.WithNoLocksBefore(t) if the process certainly started before t. Such a process has
 	// forgotten no lock: the program has declared that nobody held one on the node before t.
 	New bool
 }
@@ -215,16 +215,16 @@ func field(text, name string) string {
 // mutex: only the goroutine that delivers the replies of the current stream calls shown, and a
 // stream starts only after the previous one has delivered its replies.
 type serverView struct {
-	anonymous     bool      // see WithoutIdentity
-	guarded       bool      // see WithRestartGuard
-	noLocksBefore time.Time // see WithNoLocksBefore
+	anonymous     bool      // see pool.WithoutIdentity
+	guarded       bool      // see pool.WithRestartGuard
+	noLocksBefore time.Time // see pool.WithNoLocksBefore
 
 	met   *Server // the last one that was shown
 	shows *Server // what is shown of met: itself, or a copy
 }
 
-// shown returns what users see of s. WithoutIdentity hides it, except how long a guard must wait for it.
-// WithNoLocksBefore marks a process that started before that time.
+// shown returns what users see of s. pool.WithoutIdentity hides it, except how long a guard must wait for it.
+// pool.WithNoLocksBefore marks a process that started before that time.
 func (v *serverView) shown(s *Server) *Server {
 	switch {
 	case v.anonymous && !v.guarded:

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A driver of your own, for a client other than go-redis. What it must do is on the page pool/README.md, and wiretest
+// A second Pool, written from the contract alone. What it must do is on the page ../README.md, and wiretest
 // checks it.
 func Example_driver() {
 	nodes := embedded.Start(3) // in a program: three servers

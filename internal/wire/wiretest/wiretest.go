@@ -1,5 +1,5 @@
 // Package wiretest is the conformance suite of wire.Pool, and of wire.Subscriber if a Pool
-// implements it: one check for each promise. Run it in a test of your implementation:
+// implements it: one check for each promise. A test of an implementation runs it:
 //
 //	func TestPoolConforms(t *testing.T) {
 //		wiretest.Run(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
@@ -9,7 +9,7 @@
 //	}
 //
 // Some checks count goroutines, so nothing else may run in the test's process meanwhile. The example is a driver that
-// passes the checks. This package is experimental (docs/versions.md).
+// passes the checks.
 package wiretest
 
 import (
