@@ -18,7 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
@@ -257,7 +257,7 @@ var (
 
 // nodeError returns the error of node i, which has failed because of err.
 func nodeError(i int, address string, err error) *RedisError {
-	if pool.IsWrongType(err) {
+	if wire.IsWrongType(err) {
 		is := script.WrongTypeIn(err.Error())
 		err = &ErrWrongType{Key: is.Key, Type: is.Type, Node: i, Address: address, answer: err}
 	}

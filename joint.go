@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -104,7 +105,7 @@ func sameNode(pools []pool.Pool, p pool.Pool) int {
 
 // guardOf returns the length of p's restart guard, 0 if it has none.
 func guardOf(p pool.Pool) time.Duration {
-	if guarded, ok := p.(pool.Guarded); ok {
+	if guarded, ok := p.(wire.Guarded); ok {
 		return guarded.RestartGuard()
 	}
 	return 0

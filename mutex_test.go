@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
@@ -210,9 +210,9 @@ func (c *lossCounter) ObserveLost(context.Context, observe.Lost) { c.losses.Add(
 // Mutexes, and while replies to earlier rounds are still to come. Each lock keeps its own terms.
 func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 	var mu sync.Mutex
-	var late []pool.Request // the requests to one node
+	var late []wire.Request // the requests to one node
 	answers := false        // the node answers at once
-	slow := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+	slow := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers {
@@ -221,7 +221,7 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 		late = append(late, req)
 		return nil, nil
 	}}
-	answered := func(late []pool.Request) {
+	answered := func(late []wire.Request) {
 		for _, req := range late {
 			reply, _ := puppet.Yes(req)
 			req.To.Receive(req.Tag, *reply)

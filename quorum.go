@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -261,7 +262,7 @@ func noQuorum(res quorum.Result) error {
 	permanent := failing(pool.IsPermanent)
 	text += lasting(res.Rule, permanent)
 	switch {
-	case res.Rule.Blocks(failing(pool.IsWrongType)):
+	case res.Rule.Blocks(failing(wire.IsWrongType)):
 		why = errForeign
 	case res.Rule.Blocks(failing(quorum.IsNameDenied)):
 		why = errNameDenied

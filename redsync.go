@@ -18,6 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/watch"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -162,7 +163,7 @@ func twice(pools []pool.Pool) error {
 // destination returns a comparable value that stands for the node of p, nil if there is none.
 func destination(p pool.Pool) any {
 	where := any(p)
-	if known, ok := p.(pool.Located); ok {
+	if known, ok := p.(wire.Located); ok {
 		where = known.Destination()
 	}
 	if !reflect.ValueOf(where).Comparable() {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // An answer is a grant only if it is exactly the answer that grants, and a refusal only if it is exactly the answer
@@ -25,8 +25,8 @@ func FuzzVotes(f *testing.F) {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
 	}
 	register := regexp.MustCompile(`^[0-9]+$`)
-	var reply pool.Reply
-	node := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return &reply, nil }}
+	var reply wire.Reply
+	node := &puppet.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return &reply, nil }}
 	rs := New(node)
 	set := rs.core.keeper.Set
 	terms := map[bool]*lease.Terms{
@@ -36,7 +36,7 @@ func FuzzVotes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
 		drawn := nonsense.Value{Shape: shape, N: n, Done: done, Text: text}
 		value := drawn.Reply()
-		reply = pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}
+		reply = wire.Reply{Value: value, Fate: wire.Answered, Conn: 1}
 		fences, queues := how&1 != 0, how&2 != 0
 		c := terms[fences].Claim.With("v", &claim.Room{})
 

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	streams "github.com/seed14bd9ef4/redsync/internal/wire" // the package has a type wire
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -218,7 +219,7 @@ func byClient(c *redis.Client) func(context.Context) string {
 func byPool(p pool.Pool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		replies := make(oneReply, 1)
-		if p.Send(pool.Request{Args: []any{"config", "get", "port"}, To: replies}) != nil {
+		if p.Send(streams.Request{Args: []any{"config", "get", "port"}, To: replies}) != nil {
 			return ""
 		}
 		select {
@@ -233,6 +234,6 @@ func byPool(p pool.Pool) func(context.Context) string {
 }
 
 // oneReply receives one reply.
-type oneReply chan pool.Reply
+type oneReply chan streams.Reply
 
-func (r oneReply) Receive(_ int, reply pool.Reply) { r <- reply }
+func (r oneReply) Receive(_ int, reply streams.Reply) { r <- reply }

@@ -170,7 +170,7 @@ func (c *crowd) watchNode(ctx context.Context, node int, p pool.Pool, limit time
 	defer func() { _ = p.Close() }()
 	for last := c.now(); ctx.Err() == nil; {
 		pause(ctx, pingEvery)
-		err := ping(ctx, p)
+		err := pool.Ping(ctx, p)
 		now := c.now()
 		if err != nil || now-last > pingEvery+limit {
 			e := history.Event{At: last, Kind: history.Ails, Node: node, Process: strconv.Itoa(c.Process)}
@@ -181,26 +181,6 @@ func (c *crowd) watchNode(ctx context.Context, node int, p pool.Pool, limit time
 		last = now
 	}
 }
-
-// ping sends a PING, and waits for the answer.
-func ping(ctx context.Context, p pool.Pool) error {
-	answer := make(pong, 1)
-	if err := p.Send(pool.Request{Args: []any{"ping"}, To: answer}); err != nil {
-		return err
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// A pong takes the answer to a PING.
-type pong chan error
-
-// Receive implements pool.Receiver.
-func (p pong) Receive(_ int, reply pool.Reply) { p <- reply.Err }
 
 // leaveKeys sets the keys of locks on a node, as a client does that crashes before other nodes have its requests.
 func (w *world) leaveKeys(ctx context.Context, n *node) error {

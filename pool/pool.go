@@ -1,239 +1,195 @@
-// Package pool connects a Redsync to its Redis nodes. You need [New] and its options: New makes the Pool of a node from a
-// go-redis client.
+// Package pool connects a Redsync to its Redis nodes. [New] makes the Pool of a node from a go-redis client, [Func] from a
+// function:
 //
 //	client := redis.NewClient(&redis.Options{Addr: "redis-1:6379", Password: password})
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
 //
-// The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding], [WithoutIdentity], [ViaClient] and
-// [WithoutHooks]. [Func] makes a Pool from a function. The errors that a program may want to match are [ErrClientClosed] and
-// [OutstandingError]. All these are stable (docs/versions.md).
+// This package is stable (docs/versions.md).
 //
-// # For those who write a Pool
+// # What a pool does with a client
 //
-// Everything else on this page is experimental, and for drivers other than go-redis. A [Pool] is an ordered stream of
-// requests to one node, each answered exactly once. It knows nothing about locks. A Pool may have optional methods. Their
-// interfaces are [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the
-// contract, and its example is a whole driver. README.md says what is easy to get wrong.
+// The pool does not send through a *redis.Client: it has one connection of its own, shared by all pools of the same client.
+// The first command opens it, and it ends when it has been idle for half a minute. go-redis opens the connection, with the
+// client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. Then the pool writes commands and
+// reads answers. Hooks, limiters and client-side caches of the client do not apply, unless [ViaClient] is set. If the client
+// has hooks, New writes one line at level Warn to slog.Default(), once for each client. If hooks were added later, the first
+// connection writes it. Instrumentation adds hooks, too. [WithoutHooks] silences the line.
+//
+// If the node or OnConnect refuses a part of the greeting (a wrong password, a DB that the user may not SELECT), commands fail
+// with that error and are not sent. When a StreamingCredentialsProvider replaces the credentials, the pool opens a new
+// connection with the new ones.
+//
+// The pool gives up a connection that owes answers and is silent for ReadTimeout, 5 s at most. It opens a second one
+// earlier, because a firewall or a NAT may have forgotten the first. The second replaces the first only if the node answers
+// on it. The pool replaces a connection after ConnMaxLifetime, and when the node answers NOAUTH or READONLY, because only a
+// new connection uses new credentials and looks up the host name again. After repeated failures to connect it pauses for
+// 100 ms between attempts. Meanwhile commands fail at once.
+//
+// A *redis.ClusterClient and a *redis.Ring only tell which server has a key. The pool has a connection to each such server,
+// and follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
+//
+// If the node announces maintenance (MOVING, as Redis Enterprise and cloud services push it), the pool moves when go-redis
+// moves. For that the client must have Protocol 3, and maintenance notifications that are not disabled: both are defaults.
+//
+// Any other client is used directly, one Pipeline at a time. Its own timeouts bound how long a frozen server delays later
+// commands.
+//
+// To hear of releases, locks that wait subscribe, on connections that are opened in the same way. The client's user needs
+// permission for SUBSCRIBE and the channel.
+//
+// Close a Redsync before the clients that it uses. If the program closes a client first, the pool notices within a second
+// (the pool of another type of client at its next command). Its connections end, and commands fail with [ErrClientClosed].
+//
+// # The restart guard
+//
+// A guard ([WithRestartGuard]) costs nothing per operation: the pool asks for INFO when it opens a connection, in a round
+// trip that it makes anyway. The price is availability: a restarted node counts as down until its server has run for
+// maxExpiry + drift + 1 s, and the other nodes must form a quorum. With redsync.WithFencing that time is 10 s and three node
+// deadlines longer. Releases are always sent. A Mutex that needs a longer maxExpiry fails.
+//
+// A node that refuses INFO, or whose INFO has no uptime_in_seconds, never counts. If INFO has no run_id, or with
+// WithoutIdentity, the guard tells servers apart by their start alone. Then it does not notice that an address leads to
+// another server that started within a few seconds of the first.
+//
+// The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a replica that lacks keys, a
+// change of the server's clock while it runs, or a restart behind a TCP proxy that keeps the client's connection open.
+//
+// In a new deployment all nodes have just started, so nobody acquires a lock for that time. [WithNoLocksBefore] avoids
+// this, also for tests, and for programs that start their own nodes. A server tells its uptime in whole seconds, so the
+// guard may wait for one that started less than 2 s before the declared time t. A server that started at t or later is
+// guarded while the client's clock is right. If that clock is behind by x, a server that started up to x after t may not be
+// guarded.
+//
+// A t that moves with each start of the program would be dangerous: a process that starts after the nodes have restarted
+// could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns it, is an error.
+// Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t more than a minute ahead
+// of the client's clock is an error, too, because the guard would be off until t.
+//
+// # Commands that take the client's way
+//
+// With [ViaClient] and with [Func] a node carries out one command of a Redsync in each round trip. When a call takes longer
+// than 200 ms, the next begins beside it, up to four. After 5 s its context ends, and then its command counts as unanswered,
+// whether the call returns or not. So a call that never returns takes at most four goroutines, and the votes of its node.
+// Commands that wait longer than their sender are not sent. The pool does not know which server answers, so two pools that
+// lead to one server count twice: make sure that each leads to a server of its own. Releases are repeated more often.
+// WithRestartGuard is an error.
+//
+// A SET with NX that is sent twice finds its own key, and the lock looks taken. So a function must not send a command again
+// of which it does not know whether the node has executed it. Of a client with ViaClient the pool notices that, and a Lock
+// asks once more. With MaxRetries -1 a client sends nothing again.
+//
+// A hook of ViaClient must rewrite the keys of SET, GET, PTTL and PUBLISH alike, and those of EVALSHA and EVAL (KEYS, after
+// the number of keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by
+// their timers. With Func they always do.
+//
+// # What a function gets and returns
+//
+// The args of a function for [Func] are a whole command, its name in lower case first: SET key value NX PX milliseconds, EVAL
+// source, GET, PTTL or PUBLISH. The elements are strings and integers, and the function may change args. Scripts come with
+// their source, up to 6 kB. A function for which that is much sends EVALSHA first, as redis.NewScript(source).Run does.
+//
+// It returns what the node has answered:
+//
+//   - A string or []byte, an integer, a []any of these, or nil for a null. true and false stand for OK and a null, which are
+//     the answers to SET with NX.
+//   - An error that the node has answered with: a redis.Error of go-redis, or any error whose text, or that of an error that
+//     it wraps, begins with a word of Redis such as ERR, NOSCRIPT or NOPERM. redis.Nil is a null.
+//   - Any other error if it is not known what the node has done. A function that panics, or ends its goroutine, has the same
+//     effect.
 package pool
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Pool sends requests to one node.
+// A Pool leads to one node. [New] and [Func] make it, and nothing else does: to write a driver, give Func a function. Many
+// goroutines and several Redsyncs may use one Pool. A program may call these of its methods:
 //
-// An implementation must keep these promises; package pooltest checks them.
-//
-//   - Send returns without waiting for the network, however the node behaves.
-//   - The Reply of a request that Send accepted is delivered exactly once. A request that Send
-//     refused gets no Reply.
-//   - The node executes a request at most once: nothing below Send resends it.
-//   - Before the node gave a reply with a Conn other than 0, it had executed every Answered request
-//     that the same Pool accepted earlier.
-//   - All methods may be called from many goroutines at once.
-//
-// A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Partial], [Met], [Shared],
-// [Closable], [Waiting], [Linked], [Recalling], [Limited] and [Subscriber]. A pool of New has those that its client allows.
-//
-// A Pool that does not know which server process answers leaves Reply.Server nil.
-type Pool interface {
-	// Send queues req behind everything sent before it. An error means that the request was
-	// refused, will never be executed and gets no reply: ErrClosed, an *OutstandingError when the
-	// node already owes too many replies, or why the pool can never send.
-	Send(req Request) error
+//   - String returns what errors and the log call the node: see [WithName].
+//   - CloseIdle ends connections and background work as soon as no answer is outstanding. The next command starts them again.
+//   - Close does the same for good, and ends subscriptions at once. It does not wait, returns nil, and never closes the
+//     client. Every later command fails with [ErrClosed].
+type Pool = wire.Pool
 
-	// CloseIdle ends connections and background work as soon as no reply is
-	// outstanding. The next Send starts them again. Subscriptions stay.
-	CloseIdle()
-
-	// Close refuses every later Send with ErrClosed and ends connections and background work as
-	// soon as no reply is outstanding. If the Pool is a Subscriber, Close ends its subscriptions
-	// at once. Close does not wait, and never closes a client that the user made. A second Close
-	// does nothing.
-	Close() error
-
-	// String names the node, for messages.
-	String() string
+// New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel included), or any other
+// redis.UniversalClient. The pool has a connection of its own, which it opens as the client does. The page above says what
+// applies of a client.
+//
+// New starts nothing, and leaves the client untouched. If the client is nil, or a mock of redismock and [ViaClient] is not set,
+// an option is out of range or does not suit the client, or the address cannot be dialed, every operation of the Redsync fails
+// at once, with an error that says so.
+func New(client redis.UniversalClient, options ...Option) Pool {
+	return wire.New(client, configOf(options))
 }
 
-// A Request is one command on its way to a node.
-type Request struct {
-	// Args is the whole command, its name first: "set", key, value, ... Elements are strings or
-	// integers; a Pool need not accept other types. A Pool only reads Args, so that all nodes of
-	// a round can share one slice. Keys are at the positions where Redis expects them. Commands
-	// that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, CLIENT, ...) must
-	// not be sent through a Pool.
-	Args []any
-
-	// RESP is Args as encoded by AppendCommand, or nil. A sender may set it to encode a command
-	// for many nodes only once. A Pool only reads RESP, and only until Send returns. Code that
-	// passes a request on with other Args must clear RESP.
-	RESP []byte
-
-	// Reserved marks a request that Send must accept beyond the limit of WithOutstanding, such as
-	// the release of a key that this pool has set. At most 32,768 requests of any kind may be
-	// outstanding.
-	Reserved bool
-
-	// Within is how soon the sender wants the reply; 0 means no preference. The request does not
-	// end after that time. When a connection is silent for longer than the requests on it want, a
-	// stream tries to reach the node on another one, and resolves its name anew for each try.
-	Within time.Duration
-
-	// To receives the reply, together with Tag.
-	To  Receiver
-	Tag int
-
-	asking bool // ASKING precedes it: the slot has not moved to this node yet
+// Func returns a Pool that sends each command by a call of do, and no other way: whatever do reaches is the node. It is for
+// what is no redis.UniversalClient, such as a connection of redigo, a redis.Pool of redsync v4 or a mock, and for a client
+// that the program replaces while it runs:
+//
+//	p := pool.Func(func(ctx context.Context, args ...any) (any, error) {
+//		return current().Do(ctx, args...).Result() // the client of the moment
+//	}, pool.WithName("redis-1"))
+//
+// The page above says what do gets and returns, and what this way costs. do must not send a command twice. WithName and
+// WithOutstanding apply, WithRestartGuard is an error, and the other options change nothing.
+func Func(do func(ctx context.Context, args ...any) (any, error), options ...Option) Pool {
+	return wire.Func(do, configOf(options))
 }
 
-// A Receiver takes replies. A pool calls Receive from its own goroutines, one reply at a time, in
-// the order in which the requests were sent. Replies whose Conn is 0 may arrive in another order.
-// Receive must not block; it may call Send.
-type Receiver interface {
-	Receive(tag int, reply Reply)
-}
-
-// A Reply is the outcome of a request.
-type Reply struct {
-	// Value is what the node answered: nil, string, int64 or []any. A stream accepts replies of
-	// up to 16 MiB.
-	Value any
-
-	// Err is a redis.Error when the node answered with an error (Fate is Answered). Otherwise it
-	// says why there is no answer.
-	Err error
-
-	Fate Fate
-
-	// Resent says that the client has sent the request more than once. So the node may execute an earlier sending after
-	// this answer.
-	Resent bool
-
-	// Conn is the number of the connection that the reply came on. Each new connection has a higher
-	// number, also across the Pools of one client. Conn is never lower than in an earlier reply. A
-	// restarted node answers on a connection opened after the restart. So its Conn is higher than
-	// in any reply delivered before the restart. Conn is 0 when the pool cannot promise the node's
-	// order of execution.
-	Conn uint64
-
-	// Server is the process that answered. It is nil if the Fate is not Answered, if the node
-	// refuses INFO or answers it incompletely, if the pool does not ask, and with
-	// WithoutIdentity.
-	Server *Server
-}
-
-// Fate says whether a node executed a request. The zero value is Unknown.
-type Fate uint8
-
-const (
-	// Unknown: the connection failed. The node may have executed the request,
-	// may still do so, or may never have seen it.
-	Unknown Fate = iota
-	// NotSent: no byte of the request was sent. The node never executes it.
-	NotSent
-	// Answered: the node executed or rejected the request.
-	Answered
-)
-
-// String returns the name of the fate.
-func (f Fate) String() string {
-	switch f {
-	case NotSent:
-		return "not sent"
-	case Answered:
-		return "answered"
-	default:
-		return "unknown"
+// Ping sends PING to the node of p, on the way that locks take, and waits for the answer until ctx ends. It returns nil if the
+// node has answered, and if it has all keys of its server: a client of one address may lead to one master of a Redis Cluster.
+// Unlike redsync.Redsync.Ping, it asks one node, so an error tells of a single wrong address or password.
+func Ping(ctx context.Context, p Pool) error {
+	if p == nil {
+		return errors.New("pool: Ping of a nil Pool")
+	}
+	req, answer := wire.Request{Args: []any{"ping"}}, make(pong, 1)
+	if end, has := ctx.Deadline(); has {
+		req.Within = max(time.Until(end), 1)
+	}
+	req.To = answer
+	if err := p.Send(req); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		if partial, may := p.(wire.Partial); may && err == nil {
+			err = partial.Partial()
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("pool: %v has not answered: %w", p, context.Cause(ctx))
 	}
 }
 
-// An OutstandingError is the error of Send when a node already owes Limit replies: it is frozen,
-// unreachable, or slower than its callers.
-type OutstandingError struct {
-	Limit int
-}
+// A pong takes the answer to a PING.
+type pong chan error
 
-// Error includes the limit.
-func (e *OutstandingError) Error() string {
-	return fmt.Sprintf("pool: not sent: %d replies are outstanding, the limit", e.Limit)
-}
+// Receive implements wire.Receiver.
+func (p pong) Receive(_ int, reply wire.Reply) { p <- reply.Err }
 
-// A Subscriber is a Pool that can also listen to what clients PUBLISH on the node. A type
-// assertion finds it. Pools of New implement it.
-//
-// Redis delivers a message at most once. A message published while there is no connection is
-// lost, and the only sign of that is another call of Subscribed. Code that waits for a message
-// therefore needs a second way to make progress, such as a timer.
-type Subscriber interface {
-	// Subscribe listens to channel until the Subscription is closed, or the node refuses, or the
-	// Pool is closed. It does not wait for the node. It reports progress to the Listener, whose
-	// methods may be called before Subscribe returns.
-	//
-	// Each Subscription uses one goroutine and one connection, even for a channel that the Pool
-	// already listens to. The client's user needs permission for SUBSCRIBE and the channel
-	// (+subscribe &channel). The Subscription also sends PING, which needs no permission.
-	//
-	// An error means that nothing was started, and the Listener is never called:
-	// ErrClosed, an empty channel, a nil Listener, or why the Pool can never send.
-	Subscribe(channel string, to Listener) (Subscription, error)
-}
+var (
+	// ErrClosed is the error of a Pool after its Close.
+	ErrClosed = wire.ErrClosed
 
-// A Listener receives the messages of a Subscription and the changes of its state. Its methods
-// are called one at a time, from a goroutine of the Subscription. They must not block: nothing
-// else is delivered while one runs, and the node closes the connection of a client that reads too
-// slowly.
-//
-// The calls follow the pattern
-//
-//	{ Unsubscribed | Subscribed { Message } Unsubscribed } [ Refused ]
-//
-// which Close may end at any point. With a client that the pool uses directly, Subscribed may
-// come twice in a row, because that client reconnects by itself. A method may call Close, and
-// methods of the Pool.
-type Listener interface {
-	// Subscribed: the node has confirmed the subscription. Messages published from now on are
-	// delivered while the connection lasts. It is called again after every reconnect. Messages
-	// published in between are lost.
-	Subscribed()
+	// ErrClientClosed is the error of everything on a client that the program has closed. It matches redis.ErrClosed, which
+	// go-redis itself returns then, and ErrClosed, because such a Pool never sends again.
+	ErrClientClosed = wire.ErrClientClosed
+)
 
-	// Message is called with the payload of each message, in the order in which
-	// the node published them. A message is delivered at most once.
-	Message(payload string)
+// An OutstandingError is the error of a command to a node that already owes Limit answers, an int field: the node is frozen,
+// unreachable, or slower than its callers. See [WithOutstanding].
+type OutstandingError = wire.OutstandingError
 
-	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err
-	// says why. It is called after every failed attempt. The Subscription keeps trying until Close
-	// or Refused. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it
-	// is added at random. The pauses start over after a connection that lasted at least a second. A pause is half a minute
-	// if HangsUp(err).
-	//
-	// If the node or its operating system closes the connection, that is noticed at once. A silent
-	// connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s.
-	// Because a PING is sent after every 2 s of silence, that happens 3 to 5 s after the node falls
-	// silent. Messages published meanwhile may be lost.
-	Unsubscribed(err error)
-
-	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err wraps its answer, a redis.Error. Or the user has closed the client, and err is
-	// ErrClientClosed. Refused is called at most once, and last: the Subscription has ended.
-	// Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password, which may
-	// be changed) are reported to Unsubscribed.
-	Refused(err error)
-}
-
-// A Subscription is what Subscribe has started. It listens to one channel.
-type Subscription interface {
-	// Close ends the Subscription. It does not wait for the node. When it returns, no method of the
-	// Listener is running, and none will be called. To guarantee that, Close waits for a running
-	// method, so do not hold a mutex that the methods lock. A call from a method of any Listener
-	// does not wait. After it, a method of this Subscription's Listener may still be running. The
-	// Pool's Close does not wait for a running method either.
-	//
-	// The connection is closed and the goroutine ends at once. A dial under way may delay that if
-	// it ignores its context, as go-redis's dial with TLS does. With a client that the pool uses
-	// directly, an attempt to connect ends only with the client's own timeouts.
-	//
-	// A second Close waits in the same way. After Refused there is nothing to end.
-	Close()
-}
+// IsPermanent reports whether err says that the node will refuse every repetition of a command until somebody changes the
+// node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
+// not have a command, a key has another type (WRONGTYPE), the keys of a command are not in one slot of a Cluster (CROSSSLOT), a
+// client of one address leads to a master of a Cluster that serves only some names, or the pool or the client is closed.
+func IsPermanent(err error) bool { return wire.IsPermanent(err) }

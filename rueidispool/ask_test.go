@@ -9,24 +9,25 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // inbox is a Receiver.
-type inbox chan pool.Reply
+type inbox chan wire.Reply
 
-func (in inbox) Receive(_ int, reply pool.Reply) { in <- reply }
+func (in inbox) Receive(_ int, reply wire.Reply) { in <- reply }
 
 // ask sends one request and waits for its reply.
-func ask(t *testing.T, p pool.Pool, args ...any) pool.Reply {
+func ask(t *testing.T, p pool.Pool, args ...any) wire.Reply {
 	t.Helper()
 	in := make(inbox, 1)
-	require.NoError(t, p.Send(pool.Request{Args: args, To: in}))
+	require.NoError(t, p.Send(wire.Request{Args: args, To: in}))
 	return in.wait(t)
 }
 
 // wait returns the next reply. In a bubble of testing/synctest the minute is virtual.
-func (in inbox) wait(t *testing.T) pool.Reply {
+func (in inbox) wait(t *testing.T) wire.Reply {
 	t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
@@ -35,21 +36,21 @@ func (in inbox) wait(t *testing.T) pool.Reply {
 		return reply
 	case <-limit.C:
 		t.Fatal("no reply within a minute")
-		return pool.Reply{}
+		return wire.Reply{}
 	}
 }
 
 // answer is ask for requests that the node must answer without an error.
-func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
+func answer(t *testing.T, p pool.Pool, args ...any) wire.Reply {
 	t.Helper()
 	reply := ask(t, p, args...)
 	require.NoError(t, reply.Err)
-	require.Equal(t, pool.Answered, reply.Fate)
+	require.Equal(t, wire.Answered, reply.Fate)
 	return reply
 }
 
 // answered is answer for a server. It repeats the request while a slow machine needs longer than a timeout.
-func answered(t *testing.T, p pool.Pool, args ...any) (reply pool.Reply) {
+func answered(t *testing.T, p pool.Pool, args ...any) (reply wire.Reply) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		reply = ask(t, p, args...)
@@ -63,7 +64,7 @@ func refusedWith(t *testing.T, p pool.Pool, as func(err error) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		reply := ask(t, p, "ping")
-		require.Equal(t, pool.NotSent, reply.Fate)
+		require.Equal(t, wire.NotSent, reply.Fate)
 		return as(reply.Err)
 	}, time.Minute, 10*time.Millisecond)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -191,7 +192,7 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client, p pool.Pool) {
 			reply := ask(t, p, "ping")
 			require.ErrorContains(t, reply.Err, want)
-			require.Equal(t, pool.NotSent, reply.Fate)
+			require.Equal(t, wire.NotSent, reply.Fate)
 			require.NotContains(t, fmt.Sprint(reply.Err), "hush")
 			require.Error(t, client.Ping(t.Context()).Err(), "the client itself must fail, too")
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // at returns options for an address, with changes.
@@ -85,7 +85,7 @@ func TestAuthCredentialsFnHasPriority(t *testing.T) {
 // While go-redis can dial as rueidis would, a pool knows its address, and refuses a second pool of the same node.
 func TestAPoolKnowsItsAddressIfGoRedisDials(t *testing.T) {
 	destination := func(change func(o *rueidis.ClientOption)) any {
-		return poolOf(t, at("node:6379", change)).(pool.Located).Destination()
+		return poolOf(t, at("node:6379", change)).(wire.Located).Destination()
 	}
 	plain := func(o *rueidis.ClientOption) {
 		o.Dialer.Timeout, o.TLSConfig = time.Second, &tls.Config{MinVersion: tls.VersionTLS13}
@@ -148,7 +148,7 @@ func TestADialFunctionGetsWhatRueidisGivesIt(t *testing.T) {
 		for i := range 2 {
 			reply := ask(t, p, "ping")
 			require.ErrorIs(t, reply.Err, errRefused)
-			require.Equal(t, pool.NotSent, reply.Fate)
+			require.Equal(t, wire.NotSent, reply.Fate)
 			require.Equal(t, i+1, calls)
 		}
 	}
@@ -182,9 +182,9 @@ func TestAServerMayRefuseTheGreeting(t *testing.T) {
 	server := startRecorder(t)
 	option := at(server.addr(), func(o *rueidis.ClientOption) { o.ClientSetInfo = []string{"mine", "1"} })
 	server.refuse("client")
-	require.Equal(t, pool.Answered, ask(t, poolOf(t, option), "ping").Fate)
+	require.Equal(t, wire.Answered, ask(t, poolOf(t, option), "ping").Fate)
 	option.ClientNoTouch = true
 	reply := ask(t, poolOf(t, option), "ping")
-	require.Equal(t, pool.NotSent, reply.Fate)
+	require.Equal(t, wire.NotSent, reply.Fate)
 	require.ErrorContains(t, reply.Err, "[client no-touch on]: ERR unknown command")
 }

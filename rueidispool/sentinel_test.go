@@ -24,7 +24,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A pool finds the master, of which only Sentinels know the address, and the next one when it dies. The Sentinel has a
@@ -146,7 +146,7 @@ func TestSentinelsAreAskedAtOnce(t *testing.T) {
 			"good":      naming("node:6379"),
 			"node:6379": func(ctx context.Context) (net.Conn, error) { return nodes[0].Dial(ctx, "", "") },
 		}
-		opened := func(names ...string) (reply pool.Reply, took time.Duration) {
+		opened := func(names ...string) (reply wire.Reply, took time.Duration) {
 			p, start := poolOf(t, played(parts, names...)), time.Now()
 			return ask(t, p, "ping"), time.Since(start)
 		}
@@ -156,7 +156,7 @@ func TestSentinelsAreAskedAtOnce(t *testing.T) {
 
 		reply, took = opened("away", "strange", "nothing")
 		require.Zero(t, took)
-		require.Equal(t, pool.NotSent, reply.Fate)
+		require.Equal(t, wire.NotSent, reply.Fate)
 		require.ErrorIs(t, reply.Err, errAway)
 		for _, want := range []string{`no Sentinel names the master of "main:1"`, "InitAddress[0]: away", "InitAddress[1]: panic: oops", "InitAddress[2]: "} {
 			require.ErrorContains(t, reply.Err, want)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/wire/wiretest"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/pool/pooltest"
 )
 
 // The options that a node of TestPoolConforms is reached with.
@@ -30,10 +30,10 @@ const (
 // appUser are the arguments of a server that has this user.
 var appUser = []string{"--user", appName, "on", ">" + appPassword, "~*", "&*", "+@all"}
 
-// TestPoolConforms runs the checks of pooltest on real servers, through options with TLS, a user of the node's, a database and a
+// TestPoolConforms runs the checks of wiretest on real servers, through options with TLS, a user of the node's, a database and a
 // dial function.
 func TestPoolConforms(t *testing.T) {
-	pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
+	wiretest.RunParallel(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
 		option, env := fullEnv(t)
 		opt, err := Options(option)
 		require.NoError(t, err)
@@ -45,11 +45,11 @@ func TestPoolConforms(t *testing.T) {
 	})
 }
 
-func fullEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
+func fullEnv(t *testing.T) (rueidis.ClientOption, wiretest.Env) {
 	t.Helper()
 	keys := realredis.NewCertificates(t, t.TempDir())
 	server := startWith(t, keys, appUser...)
-	link := pooltest.NewLink(func(ctx context.Context, network, address string) (net.Conn, error) {
+	link := wiretest.NewLink(func(ctx context.Context, network, address string) (net.Conn, error) {
 		return (&tls.Dialer{Config: keys.Client}).DialContext(ctx, network, address)
 	})
 	env := envOf(server.Server, func(args ...any) (any, error) {
@@ -70,8 +70,8 @@ func fullEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
 	}), env
 }
 
-func envOf(s *realredis.Server, do func(args ...any) (any, error)) pooltest.Env {
-	return pooltest.Env{
+func envOf(s *realredis.Server, do func(args ...any) (any, error)) wiretest.Env {
+	return wiretest.Env{
 		Do:      do,
 		Freeze:  s.Freeze,
 		Thaw:    s.Thaw,

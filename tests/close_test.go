@@ -23,6 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -79,12 +80,12 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 type slowPool struct {
 	puppet.Puppet
 	sync.Mutex
-	owed             []pool.Request
+	owed             []wire.Request
 	frozen, running  bool
 	refused, deleted int
 }
 
-func (p *slowPool) Send(req pool.Request) error {
+func (p *slowPool) Send(req wire.Request) error {
 	p.Lock()
 	defer p.Unlock()
 	if len(p.owed) >= 1100 {
@@ -101,7 +102,7 @@ func (p *slowPool) Send(req pool.Request) error {
 
 func (p *slowPool) run() {
 	for req, ok := p.next(); ok; req, ok = p.next() {
-		reply := pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}
+		reply := wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}
 		if req.Args[0] != "set" {
 			reply.Value = script.Mine
 		}
@@ -109,7 +110,7 @@ func (p *slowPool) run() {
 	}
 }
 
-func (p *slowPool) next() (req pool.Request, ok bool) {
+func (p *slowPool) next() (req wire.Request, ok bool) {
 	p.Lock()
 	defer p.Unlock()
 	if len(p.owed) == 0 || p.frozen {
@@ -215,7 +216,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 			var start time.Time
 			var times []time.Duration
 			answers := 0
-			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			rs := redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 				reply, _ := puppet.Yes(req)
 				switch {
 				case req.Args[0] == "set":

@@ -26,17 +26,18 @@ var mayImport = map[string]string{
 	"./internal/alarm":   "./internal/clock",
 	"./internal/journal": "./internal/notice",
 	"./internal/foreign": "",
-	"./pool":             "./internal/jitter ./internal/foreign ./internal/address " + goRedis,
-	"./internal/script":  "./pool ./internal/foreign",
+	"./internal/wire":    "./internal/jitter ./internal/foreign ./internal/address " + goRedis,
+	"./pool":             "./internal/wire " + goRedis,
+	"./internal/script":  "./internal/wire ./internal/foreign",
 	"./internal/claim":   "./internal/script ./internal/jitter",
-	"./internal/quorum":  "./internal/claim ./internal/script ./internal/clock ./pool",
-	"./internal/lease": "./internal/quorum ./internal/claim ./internal/script ./pool ./internal/alarm " +
+	"./internal/quorum":  "./internal/claim ./internal/script ./internal/clock ./internal/wire",
+	"./internal/lease": "./internal/quorum ./internal/claim ./internal/script ./internal/wire ./internal/alarm " +
 		"./internal/clock",
-	"./internal/queue": "./internal/lease ./internal/quorum ./internal/claim ./internal/script ./pool " +
+	"./internal/queue": "./internal/lease ./internal/quorum ./internal/claim ./internal/script ./internal/wire " +
 		"./internal/clock ./internal/jitter",
-	"./internal/watch": "./internal/lease ./internal/script ./pool",
+	"./internal/watch": "./internal/lease ./internal/script ./internal/wire",
 	"./fencing":        "./internal/clock " + goRedis,
-	".": "./internal/queue ./internal/lease ./internal/quorum ./internal/claim ./internal/script ./pool ./observe " +
+	".": "./internal/queue ./internal/lease ./internal/quorum ./internal/claim ./internal/script ./internal/wire ./pool ./observe " +
 		"./internal/clock ./internal/notice ./internal/jitter ./internal/journal ./internal/peek ./internal/watch " +
 		"./internal/address ./internal/foreign github.com/hashicorp/go-multierror " + goRedis,
 	"./redsynctest": ". ./pool ./observe ./internal/script ./internal/embedded ./internal/realredis " + goRedis,
@@ -57,7 +58,7 @@ type listedPackage struct {
 }
 
 // TestImportsRunOneWay holds the import directions: the library -> queue -> lease -> quorum -> claim ->
-// script -> pool -> go-redis; fencing -> go-redis; redsynctest and everything else -> the library.
+// script -> wire -> go-redis; pool -> wire; fencing -> go-redis; redsynctest and everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
 	seen := 0
 	for _, p := range goList(t, "./...") {

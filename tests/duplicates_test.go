@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -194,17 +195,17 @@ type stage struct {
 	*redsync.Redsync
 	puppets [3]*puppet.Puppet
 	grants  bool            // the puppets grant at once, and do not say which servers they are
-	waiting [3]pool.Request // the last request to each that it has not granted at once
-	servers [3]*pool.Server // where one is set, that puppet answers a PING at once
+	waiting [3]wire.Request // the last request to each that it has not granted at once
+	servers [3]*wire.Server // where one is set, that puppet answers a PING at once
 }
 
 func newStage() *stage {
 	s := &stage{grants: true}
 	for i := range s.puppets {
-		s.puppets[i] = &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		s.puppets[i] = &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			switch {
 			case req.Args[0] == "ping" && s.servers[i] != nil:
-				return &pool.Reply{Value: "PONG", Fate: pool.Answered, Conn: 1, Server: s.servers[i]}, nil
+				return &wire.Reply{Value: "PONG", Fate: wire.Answered, Conn: 1, Server: s.servers[i]}, nil
 			case s.grants:
 				return puppet.Yes(req)
 			}
@@ -217,15 +218,15 @@ func newStage() *stage {
 }
 
 // deliver delivers node i's answer to its last request.
-func (s *stage) deliver(i int, answer int64, server *pool.Server) {
-	s.waiting[i].To.Receive(i, pool.Reply{Value: answer, Fate: pool.Answered, Conn: 1, Server: server})
+func (s *stage) deliver(i int, answer int64, server *wire.Server) {
+	s.waiting[i].To.Receive(i, wire.Reply{Value: answer, Fate: wire.Answered, Conn: 1, Server: server})
 	synctest.Wait()
 }
 
 // Pools 0 and 1 turn out to lead to one server. Each of the three pools says yes or no. The outcome is that of two
 // servers, in whatever order the pools answer.
 func TestVotesOfOneServerCountOnce(t *testing.T) {
-	servers := [3]*pool.Server{{RunID: "twin"}, {RunID: "twin"}, {RunID: "other"}}
+	servers := [3]*wire.Server{{RunID: "twin"}, {RunID: "twin"}, {RunID: "other"}}
 	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
 		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 	} {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tests what Extend and Valid return, and what WithSetNXOnExtend changes.
@@ -65,8 +65,8 @@ func (lacksScript) RedisError()   {}
 // what the younger one has won.
 func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked []pool.Request
-		m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		var asked []wire.Request
+		m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if isExtend(req) {
 				asked = append(asked, req)
 				return nil, nil
@@ -97,14 +97,14 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	for _, option := range []redsync.Option{forever, withSetNXOnExtend} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
-			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 				switch {
 				case !refusing.Load():
 					return puppet.Yes(req)
 				case req.Args[0] == "eval":
 					return nil, errPuppet
 				}
-				return &pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, nil
+				return &wire.Reply{Err: lacksScript{}, Fate: wire.Answered, Conn: 1}, nil
 			}}).NewMutex("lock", option))
 			refusing.Store(true)
 			start := time.Now()

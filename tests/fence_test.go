@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -214,9 +215,9 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 func TestFenceBareOKIsNoGrant(t *testing.T) {
 	for _, option := range []redsync.Option{withTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
-			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+			rs := redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 				if len(req.Args) > 11 { // it has more arguments than a release
-					return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+					return &wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}, nil
 				}
 				return puppet.Yes(req)
 			}})
@@ -547,7 +548,7 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 
 // A liar returns a node that answers each acquire with a token as lie says, and everything else with yes.
 func liar(lie func(proposal uint64) []any) *puppet.Puppet {
-	return &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+	return &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 		keys, isScript := req.Args[min(2, len(req.Args)-1)].(int)
 		if !isScript || len(req.Args) < 3+keys+7-1 {
 			return puppet.Yes(req)
@@ -560,7 +561,7 @@ func liar(lie func(proposal uint64) []any) *puppet.Puppet {
 		if keys > 3 { // a reply to several names also says which of them are in the way
 			reply = append(reply, []any{})
 		}
-		return &pool.Reply{Value: reply, Fate: pool.Answered, Conn: 1}, nil
+		return &wire.Reply{Value: reply, Fate: wire.Answered, Conn: 1}, nil
 	}}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -267,19 +268,19 @@ type journal struct {
 }
 
 // newJournal returns a journal that answers with answer, or with puppet.Yes if answer is nil.
-func newJournal(answer func(pool.Request) (*pool.Reply, error)) *journal {
+func newJournal(answer func(wire.Request) (*wire.Reply, error)) *journal {
 	j := &journal{start: time.Now()}
 	if answer == nil {
 		answer = puppet.Yes
 	}
-	j.Answer = func(req pool.Request) (*pool.Reply, error) {
+	j.Answer = func(req wire.Request) (*wire.Reply, error) {
 		j.note(req)
 		return answer(req)
 	}
 	return j
 }
 
-func (j *journal) note(req pool.Request) {
+func (j *journal) note(req wire.Request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
@@ -290,7 +291,7 @@ func (j *journal) note(req pool.Request) {
 	}
 }
 
-func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
+func isExtend(req wire.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
 // extended returns the times of the extensions since its last call.
 func (j *journal) extended() []time.Duration {
@@ -538,7 +539,7 @@ func (k kit) command(node int, args ...any) any {
 	k.Helper()
 	p := k.nodes.Pools(pool.WithoutIdentity())[node]
 	replies := make(receiver, 1)
-	require.NoError(k, p.Send(pool.Request{Args: args, To: replies}))
+	require.NoError(k, p.Send(wire.Request{Args: args, To: replies}))
 	synctest.Wait()
 	_ = p.Close()
 	select {
@@ -550,9 +551,9 @@ func (k kit) command(node int, args ...any) any {
 }
 
 // A receiver takes one reply.
-type receiver chan pool.Reply
+type receiver chan wire.Reply
 
-func (r receiver) Receive(_ int, reply pool.Reply) { r <- reply }
+func (r receiver) Receive(_ int, reply wire.Reply) { r <- reply }
 
 // commands counts the commands of these names that all nodes were sent.
 func (f field) commands(names ...string) int {
@@ -790,7 +791,7 @@ type hooked struct {
 	hook *atomic.Pointer[func()]
 }
 
-func (h hooked) Send(req pool.Request) error {
+func (h hooked) Send(req wire.Request) error {
 	if f := h.hook.Swap(nil); f != nil {
 		(*f)()
 	}
@@ -803,7 +804,7 @@ type refusing struct {
 	on *atomic.Bool
 }
 
-func (r refusing) Send(req pool.Request) error {
+func (r refusing) Send(req wire.Request) error {
 	if r.on.Load() {
 		return &pool.OutstandingError{Limit: 1}
 	}

@@ -27,17 +27,17 @@ import (
 
 // This file tests how a holder learns that its lock is over: Lost, Err and Context.
 
-// A wire is a connection that can be cut without an error: what is written vanishes.
-type wire struct {
+// A cable is a connection that can be cut without an error: what is written vanishes.
+type cable struct {
 	net.Conn
 	hole *atomic.Bool
 }
 
-func (w wire) Write(p []byte) (int, error) {
-	if w.hole.Load() {
+func (c cable) Write(p []byte) (int, error) {
+	if c.hole.Load() {
 		return len(p), nil
 	}
-	return w.Conn.Write(p)
+	return c.Conn.Write(p)
 }
 
 // partitioned returns a process whose connections lose everything that is written while hole is set.
@@ -47,7 +47,7 @@ func partitioned(nodes embedded.Nodes, hole *atomic.Bool) *redsync.Redsync {
 		pools = append(pools, pool.New(redis.NewClient(&redis.Options{
 			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := n.Dial(ctx, network, addr)
-				return wire{conn, hole}, err
+				return cable{conn, hole}, err
 			},
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})))

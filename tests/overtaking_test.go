@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -86,7 +87,7 @@ type pausesAfter struct {
 	hook *atomic.Pointer[func()]
 }
 
-func (p pausesAfter) Send(req pool.Request) error {
+func (p pausesAfter) Send(req wire.Request) error {
 	err := p.Pool.Send(req)
 	if f := p.hook.Swap(nil); f != nil {
 		(*f)()

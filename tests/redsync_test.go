@@ -11,6 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -46,11 +47,11 @@ func puppets(n, granting int) *redsync.Redsync {
 	for i := range n {
 		p := &puppet.Puppet{Answer: puppet.Yes}
 		if i >= granting {
-			p.Answer = func(req pool.Request) (*pool.Reply, error) {
+			p.Answer = func(req wire.Request) (*wire.Reply, error) {
 				if req.Args[0] == "set" {
-					return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil
+					return &wire.Reply{Fate: wire.Answered, Conn: 1}, nil
 				}
-				return &pool.Reply{Value: script.Other, Fate: pool.Answered, Conn: 1}, nil
+				return &wire.Reply{Value: script.Other, Fate: wire.Answered, Conn: 1}, nil
 			}
 		}
 		pools = append(pools, p)

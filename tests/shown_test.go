@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -180,10 +181,10 @@ func TestNoTextButStringShowsTheValueOfASequencer(t *testing.T) {
 // An echo is a node that, at times, repeats in its reply what it was sent.
 type echo struct {
 	pool.Pool
-	says *atomic.Pointer[func(text string) pool.Reply]
+	says *atomic.Pointer[func(text string) wire.Reply]
 }
 
-func (e echo) Send(req pool.Request) error {
+func (e echo) Send(req wire.Request) error {
 	if says := e.says.Load(); says != nil {
 		go req.To.Receive(req.Tag, (*says)(fmt.Sprintf("%q", req.Args)))
 		return nil
@@ -200,23 +201,23 @@ func (echoed) RedisError()     {}
 func TestNoTextOfANodeShowsAValue(t *testing.T) {
 	values := []string{"", "secret", "seven pomegranates, \"quoted\" ones", "\x01\xff\x02 odd mandarins \u202e"}
 	made := 0
-	refuses := func(format string) func(string) pool.Reply {
-		return func(text string) pool.Reply {
-			return pool.Reply{Err: echoed(fmt.Sprintf(format, text)), Fate: pool.Answered, Conn: 1}
+	refuses := func(format string) func(string) wire.Reply {
+		return func(text string) wire.Reply {
+			return wire.Reply{Err: echoed(fmt.Sprintf(format, text)), Fate: wire.Answered, Conn: 1}
 		}
 	}
-	for name, says := range map[string]func(string) pool.Reply{
+	for name, says := range map[string]func(string) wire.Reply{
 		"an unknown command": refuses("ERR unknown command 'evalsha', with args beginning with: %s"),
 		"a script":           refuses("ERR Error running script (call to f_0123): @user_script:1: @user_script: 1: what is %s"),
 		"a denial":           refuses("NOPERM nobody may use %s"),
 		"the text alone":     refuses("%s"),
-		"no error":           func(text string) pool.Reply { return pool.Reply{Value: text, Fate: pool.Answered, Conn: 1} },
-		"no answer": func(text string) pool.Reply {
-			return pool.Reply{Err: errors.New("while sending " + text), Fate: pool.Unknown, Conn: 1}
+		"no error":           func(text string) wire.Reply { return wire.Reply{Value: text, Fate: wire.Answered, Conn: 1} },
+		"no answer": func(text string) wire.Reply {
+			return wire.Reply{Err: errors.New("while sending " + text), Fate: wire.Unknown, Conn: 1}
 		},
 	} {
 		play(t, func(f field) {
-			echoes, log := new(atomic.Pointer[func(string) pool.Reply]), &safeLog{}
+			echoes, log := new(atomic.Pointer[func(string) wire.Reply]), &safeLog{}
 			var pools []pool.Pool
 			for _, p := range f.pools() {
 				pools = append(pools, echo{p, echoes})

@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -149,17 +150,17 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 // An answer that none of our scripts gives does not prove that the key is gone, and a pool may refuse a release although
 // room is reserved for it. The release is repeated until the node answers as it should.
 func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
-	odd := func(value any) func() (*pool.Reply, error) {
-		return func() (*pool.Reply, error) { return &pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}, nil }
+	odd := func(value any) func() (*wire.Reply, error) {
+		return func() (*wire.Reply, error) { return &wire.Reply{Value: value, Fate: wire.Answered, Conn: 1}, nil }
 	}
-	for name, answer := range map[string]func() (*pool.Reply, error){
+	for name, answer := range map[string]func() (*wire.Reply, error){
 		"nothing": odd(nil), "a text": odd("OK"), "an array": odd([]any{script.Mine}), "another number": odd(int64(100)), "a negative number": odd(int64(-1)),
-		"refused": func() (*pool.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
+		"refused": func() (*wire.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sane atomic.Bool // the node answers as it should
-				p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				p := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 					if req.Args[0] == "set" || sane.Load() {
 						return puppet.Yes(req)
 					}
@@ -191,11 +192,11 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Bool // the node has the key
-		after := func(d time.Duration, req pool.Request, do func() any) {
-			time.AfterFunc(d, func() { req.To.Receive(req.Tag, pool.Reply{Value: do(), Fate: pool.Answered}) })
+		after := func(d time.Duration, req wire.Request, do func() any) {
+			time.AfterFunc(d, func() { req.To.Receive(req.Tag, wire.Reply{Value: do(), Fate: wire.Answered}) })
 		}
 		p := &puppet.Puppet{}
-		p.Answer = func(req pool.Request) (*pool.Reply, error) {
+		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // overtaken by the release
 				after(sec, req, func() any {
 					held.Store(true)
@@ -225,15 +226,15 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 		start := time.Now()
 		var last time.Duration
 		p := &puppet.Puppet{}
-		p.Answer = func(req pool.Request) (*pool.Reply, error) {
+		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // executed after 3 s: the key lives for 11 s
 				time.AfterFunc(3*sec, func() {
-					req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+					req.To.Receive(req.Tag, wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1})
 				})
 				return nil, nil
 			}
 			last = time.Since(start)
-			return &pool.Reply{Err: errPuppet, Conn: 1}, nil // the node is cut off by then
+			return &wire.Reply{Err: errPuppet, Conn: 1}, nil // the node is cut off by then
 		}
 		rs := redsync.New(p)
 		erred(t, rs.NewMutex("lock").TryLock())
@@ -263,10 +264,10 @@ func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
 }
 
 func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
-	for _, answer := range []func(pool.Request) (*pool.Reply, error){
-		func(pool.Request) (*pool.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
-		func(pool.Request) (*pool.Reply, error) {
-			return &pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}, nil
+	for _, answer := range []func(wire.Request) (*wire.Reply, error){
+		func(wire.Request) (*wire.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
+		func(wire.Request) (*wire.Reply, error) {
+			return &wire.Reply{Err: errPuppet, Fate: wire.NotSent, Conn: 1}, nil
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {

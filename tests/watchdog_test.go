@@ -12,14 +12,14 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows when the watchdog extends a lock, on nodes whose replies the test decides. For whole sets of nodes
 // see watchdog_nodes_test.go.
 
 // deafToExtensions is an Answer that extensions do not get.
-func deafToExtensions(req pool.Request) (*pool.Reply, error) {
+func deafToExtensions(req wire.Request) (*wire.Reply, error) {
 	if isExtend(req) {
 		return nil, nil
 	}
@@ -29,7 +29,7 @@ func deafToExtensions(req pool.Request) (*pool.Reply, error) {
 // failingJournal returns a journal that fails extensions while the flag is set.
 func failingJournal() (*atomic.Bool, *journal) {
 	failing := &atomic.Bool{}
-	return failing, newJournal(func(req pool.Request) (*pool.Reply, error) {
+	return failing, newJournal(func(req wire.Request) (*wire.Reply, error) {
 		if isExtend(req) && failing.Load() {
 			return nil, errPuppet
 		}
@@ -129,15 +129,15 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 
 // An extension is under way at Unlock. Whatever its answer is, nothing but releases follows.
 func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
-	for _, late := range []pool.Reply{
-		{Value: int64(1), Fate: pool.Answered, Conn: 1},
-		{Value: int64(0), Fate: pool.Answered, Conn: 1},
-		{Err: lacksScript{}, Fate: pool.Answered, Conn: 1},
+	for _, late := range []wire.Reply{
+		{Value: int64(1), Fate: wire.Answered, Conn: 1},
+		{Value: int64(0), Fate: wire.Answered, Conn: 1},
+		{Err: lacksScript{}, Fate: wire.Answered, Conn: 1},
 		{Err: errPuppet, Conn: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var asked pool.Request
-			j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+			var asked wire.Request
+			j := newJournal(func(req wire.Request) (*wire.Reply, error) {
 				if isExtend(req) {
 					asked = req
 					return nil, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -132,7 +133,7 @@ var (
 
 // denialOf returns what err denies.
 func denialOf(err error) (command, key, channel bool) {
-	if !pool.IsDenied(err) {
+	if !wire.IsDenied(err) {
 		return false, false, false
 	}
 	says := func(part string) bool { return strings.Contains(err.Error(), part) }
@@ -175,7 +176,7 @@ func (a *access) add(t trial, err error) {
 		a.places[t.at] = allowed
 	}
 	switch {
-	case pool.IsWrongType(err):
+	case wire.IsWrongType(err):
 		a.types[fmt.Sprint(t.args[1])] = "key of another type"
 	case err != nil && t.at.written && !key:
 		a.writes = err

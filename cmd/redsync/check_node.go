@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -70,7 +71,7 @@ func (r *findings) reach(opt *redis.Options) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &node) && pool.IsDenied(node.Err):
+	case errors.As(err, &node) && wire.IsDenied(node.Err):
 		return nil // PING is denied, and the connection stands
 	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
 		return errSilent(r.limit)
@@ -94,20 +95,20 @@ func (r *findings) do(node pool.Pool, args ...any) (value any, refused, err erro
 // send sends commands, and returns their answers. A pool reads them, because it bounds the memory that a reply takes: go-redis
 // panics at some lengths, and ends the process at others. Without values the answers have none. The error is one of the
 // connection.
-func (r *findings) send(node pool.Pool, all [][]any, values bool) ([]pool.Reply, error) {
-	arriving := &inOrder{make(chan pool.Reply, len(all)), values}
+func (r *findings) send(node pool.Pool, all [][]any, values bool) ([]wire.Reply, error) {
+	arriving := &inOrder{make(chan wire.Reply, len(all)), values}
 	for _, args := range all {
-		if err := node.Send(pool.Request{Args: args, To: arriving}); err != nil {
+		if err := node.Send(wire.Request{Args: args, To: arriving}); err != nil {
 			return nil, errBroken(err)
 		}
 	}
 	late := time.NewTimer(r.left())
 	defer late.Stop()
-	replies := make([]pool.Reply, 0, len(all))
+	replies := make([]wire.Reply, 0, len(all))
 	for range all {
 		select {
 		case reply := <-arriving.replies:
-			if reply.Fate != pool.Answered {
+			if reply.Fate != wire.Answered {
 				return nil, errBroken(reply.Err)
 			}
 			replies = append(replies, reply)
@@ -120,12 +121,12 @@ func (r *findings) send(node pool.Pool, all [][]any, values bool) ([]pool.Reply,
 
 // inOrder receives replies. Many that have the longest values would fill the memory.
 type inOrder struct {
-	replies chan pool.Reply
+	replies chan wire.Reply
 	values  bool
 }
 
-// Receive implements pool.Receiver.
-func (o *inOrder) Receive(_ int, reply pool.Reply) {
+// Receive implements wire.Receiver.
+func (o *inOrder) Receive(_ int, reply wire.Reply) {
 	if !o.values {
 		reply.Value = nil
 	}
@@ -148,7 +149,7 @@ func errBroken(err error) error {
 // subscribe subscribes to a channel, and returns what the node answers. The error is one of the connection.
 func (r *findings) subscribe(node pool.Pool, channel string) (refused, err error) {
 	l := &hearing{make(chan error, 1), make(chan error, 1)}
-	s, err := node.(pool.Subscriber).Subscribe(channel, l) //nolint:forcetypeassert // pools of New are Subscribers
+	s, err := node.(wire.Subscriber).Subscribe(channel, l) //nolint:forcetypeassert // pools of New are Subscribers
 	if err != nil {
 		return nil, errBroken(err)
 	}
@@ -196,7 +197,7 @@ func unknown(what string, refused error) string {
 	switch {
 	case refused == nil:
 		return fmt.Sprintf("not known: %s does not tell it", what)
-	case pool.IsDenied(refused):
+	case wire.IsDenied(refused):
 		return fmt.Sprintf("not known: this user may not use %s", what)
 	}
 	return fmt.Sprintf("not known: %s: %v", what, refused)

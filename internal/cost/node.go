@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // Nodes are Redis nodes without a network. They answer inside Send and allocate nothing, so that every allocation is
@@ -18,13 +18,13 @@ type Nodes struct {
 }
 
 // pools returns pools of n nodes. The first one has the number from: pools with the same number lead to one server.
-func (ns *Nodes) pools(n, from int) []pool.Pool {
-	pools := make([]pool.Pool, n)
+func (ns *Nodes) pools(n, from int) []wire.Pool {
+	pools := make([]wire.Pool, n)
 	for i := range pools {
 		id := strconv.Itoa(from + i)
 		refuses := i < ns.refusing
 		token := []any{zero, "", one}
-		pools[i] = &node{of: ns, name: "node " + id, server: &pool.Server{RunID: "run " + id}, token: token, fenced: token, refuses: refuses}
+		pools[i] = &node{of: ns, name: "node " + id, server: &wire.Server{RunID: "run " + id}, token: token, fenced: token, refuses: refuses}
 	}
 	return pools
 }
@@ -33,7 +33,7 @@ func (ns *Nodes) pools(n, from int) []pool.Pool {
 type node struct {
 	of     *Nodes
 	name   string
-	server *pool.Server
+	server *wire.Server
 	token  []any // the reply to a fenced acquire; its second element is the token of the request
 	fenced any   // token, in the type of a reply
 
@@ -43,7 +43,7 @@ type node struct {
 	holder any        // the value of the lock, if the nodes are exclusive; nil while it is free
 }
 
-// Replies, in the type that they have in pool.Reply, so that no reply allocates.
+// Replies, in the type that they have in wire.Reply, so that no reply allocates.
 var (
 	ok    any = "OK"
 	zero  any = int64(0)  // granted, or missing
@@ -52,10 +52,10 @@ var (
 	never any = int64(-1) // refused, until a release
 )
 
-// Send implements pool.Pool.
-func (n *node) Send(q pool.Request) error {
+// Send implements wire.Pool.
+func (n *node) Send(q wire.Request) error {
 	n.of.sent.Add(1)
-	q.To.Receive(q.Tag, pool.Reply{Fate: pool.Answered, Conn: 1, Server: n.server, Value: n.answer(q.Args)})
+	q.To.Receive(q.Tag, wire.Reply{Fate: wire.Answered, Conn: 1, Server: n.server, Value: n.answer(q.Args)})
 	return nil
 }
 
@@ -119,13 +119,13 @@ func (n *node) release(value any) any {
 	return two
 }
 
-// CloseIdle implements pool.Pool.
+// CloseIdle implements wire.Pool.
 func (n *node) CloseIdle() {}
 
-// Close implements pool.Pool.
+// Close implements wire.Pool.
 func (n *node) Close() error { return nil }
 
-// String implements pool.Pool.
+// String implements wire.Pool.
 func (n *node) String() string { return n.name }
 
 // MetBefore says that the node's identity is known, so that the first Lock does not ask for it.

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the attempt
@@ -36,7 +36,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	limits := t.Timing.limits()
 	if t.Timing.Expiry < shortExpiry && !set.HasOpenQuorum() {
 		res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, connecting)
-		if !res.Won && !slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return pool.IsRefusal(v.Err) }) {
+		if !res.Won && !slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return wire.IsRefusal(v.Err) }) {
 			return nil, Outcome{Kind: NotWon, Result: res, Lines: t.Claim.Lines()}
 		}
 		start = clock.Now()
@@ -244,7 +244,7 @@ func (a *acquire) Sending(i int) {
 // Unsent implements quorum.Recorder.
 func (a *acquire) Unsent(i int) {
 	a.writes.unsent(i)
-	a.special.use.ended(i, pool.NotSent)
+	a.special.use.ended(i, wire.NotSent)
 }
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is

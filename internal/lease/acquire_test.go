@@ -18,7 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // voters is a diary that keeps the votes, too.
@@ -49,7 +49,7 @@ func (v *voters) locks() (votes []quorum.Voted) {
 }
 
 // storesToken is the answer of a node that grants everything, and whose register is below each token.
-func storesToken(req pool.Request) *pool.Reply {
+func storesToken(req wire.Request) *wire.Reply {
 	if _, args := split(req); len(args) == 7 { // an acquire with a token
 		return answered([]any{script.Granted, args[5], int64(1)})
 	}
@@ -58,7 +58,7 @@ func storesToken(req pool.Request) *pool.Reply {
 
 // answersFenced returns a node that grants everything, but answers acquires with a token by what reply says.
 func answersFenced(reply func() []any) *puppet.Puppet {
-	return on(func(req pool.Request) (*pool.Reply, error) {
+	return on(func(req wire.Request) (*wire.Reply, error) {
 		r := storesToken(req)
 		if _, args := split(req); len(args) == 7 {
 			r.Value = reply()
@@ -68,7 +68,7 @@ func answersFenced(reply func() []any) *puppet.Puppet {
 }
 
 // tries makes an attempt with a token, and takes it back.
-func tries(t *testing.T, start clock.Instant, nodes ...pool.Pool) Outcome {
+func tries(t *testing.T, start clock.Instant, nodes ...wire.Pool) Outcome {
 	t.Helper()
 	terms := newTerms(t, nodes...)
 	terms.Fencing = true
@@ -85,20 +85,20 @@ type reachable struct {
 }
 
 func (reachable) RestartGuard() time.Duration { return time.Minute }
-func (r reachable) Link() pool.Link           { return pool.Link{Open: r.open} }
+func (r reachable) Link() wire.Link           { return wire.Link{Open: r.open} }
 
 // Under a restart guard an acquire with a token first opens connections, with a ping to each node. A dead node has no connection, but
 // only the first acquire sends pings because of it.
 func TestFencedAcquiresUnderAGuardPingForADeadNodeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pools := []pool.Pool{reachable{on(broken), false}}
+		pools := []wire.Pool{reachable{on(broken), false}}
 		for range 4 {
-			pools = append(pools, reachable{on(func(req pool.Request) (*pool.Reply, error) {
+			pools = append(pools, reachable{on(func(req wire.Request) (*wire.Reply, error) {
 				reply := answered("PONG")
 				if req.Args[0] != "ping" {
 					reply = storesToken(req)
 				}
-				reply.Server = &pool.Server{RunID: fmt.Sprint(req.Tag), At: time.Now(), New: true}
+				reply.Server = &wire.Server{RunID: fmt.Sprint(req.Tag), At: time.Now(), New: true}
 				return reply, nil
 			}), true})
 		}
@@ -119,9 +119,9 @@ func TestFencedAcquiresUnderAGuardPingForADeadNodeOnce(t *testing.T) {
 // has the Detail of the other answers to that acquire, which observers may still read.
 func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var late atomic.Pointer[pool.Request]
-		answers := func(req pool.Request) (*pool.Reply, error) { return storesToken(req), nil }
-		terms := newTerms(t, on(answers), on(answers), on(func(req pool.Request) (*pool.Reply, error) {
+		var late atomic.Pointer[wire.Request]
+		answers := func(req wire.Request) (*wire.Reply, error) { return storesToken(req), nil }
+		terms := newTerms(t, on(answers), on(answers), on(func(req wire.Request) (*wire.Reply, error) {
 			if late.CompareAndSwap(nil, &req) {
 				return nil, nil
 			}
@@ -164,7 +164,7 @@ func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
 func TestFirstTokensOfAClockThatWasNeverSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clocktest.StepWall(t).Step(time.Until(time.Unix(-1, 0)))
-		terms := newTerms(t, on(func(req pool.Request) (*pool.Reply, error) {
+		terms := newTerms(t, on(func(req wire.Request) (*wire.Reply, error) {
 			return storesToken(req), nil
 		}))
 		terms.Fencing = true

@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // BeginClose reports whether the caller is the first to close k. That caller must call Close.
@@ -90,11 +90,11 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 // recall takes back what waits for a connection: first what may set a value, and then the releases where nothing has set
 // one. So Close need not wait for nodes to which nothing was sent.
 func (k *Keeper) recall() {
-	k.Set.Recall(func(to pool.Receiver, _ int) bool {
+	k.Set.Recall(func(to wire.Receiver, _ int) bool {
 		f, is := to.(filling)
 		return is && f.lease.terms.Keeper == k
 	})
-	k.Set.Recall(func(to pool.Receiver, i int) bool {
+	k.Set.Recall(func(to wire.Receiver, i int) bool {
 		rel, is := to.(*Release)
 		return is && rel.lease.terms.Keeper == k && !rel.lease.writes.onNode(i).reached()
 	})
@@ -192,7 +192,7 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 	for i, n := range k.Set.Nodes {
 		switch {
 		case n.IsClosed():
-			errs[i] = pool.ErrClientClosed
+			errs[i] = wire.ErrClientClosed
 		case errs[i] == nil:
 			errs[i] = silent
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A crowd is the Waiters of a process in which somebody waits.
@@ -47,7 +47,7 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, lost := on(puppet.Yes), false
 		others := func() *puppet.Puppet {
-			return on(func(req pool.Request) (*pool.Reply, error) {
+			return on(func(req wire.Request) (*wire.Reply, error) {
 				if lost {
 					return nil, nil // no answer
 				}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // closeWindow bounds how many releases may be unanswered at one node during Close. That many keep a
@@ -69,7 +69,7 @@ func (d *drain) replace() transmitter {
 // release of the drain then sends the first of them. If no other release is under way, or if the pool refused
 // for another reason, putBack does nothing and reports false.
 func (d *drain) putBack(rel transmitter, refusal error) bool {
-	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
+	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false
 	}
 	d.mu.Lock()

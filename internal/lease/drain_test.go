@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A pool that is full refuses one release after another. Each goes back to very many that wait, at no cost that grows
@@ -26,7 +26,7 @@ func TestDrainTakesBackARefusedReleaseAtAConstantCost(t *testing.T) {
 	for range refusals {
 		rel := d.replace()
 		require.NotNil(t, rel)
-		require.True(t, d.putBack(rel, &pool.OutstandingError{Limit: 1}))
+		require.True(t, d.putBack(rel, &wire.OutstandingError{Limit: 1}))
 		d.sent++ // another reply is owed
 	}
 	runtime.ReadMemStats(&after)
@@ -40,7 +40,7 @@ func TestDrainKeepsTheOrderOfReleases(t *testing.T) {
 	under, refused, later := &Release{}, &Release{}, &Release{}
 	require.True(t, d.enter(under))
 	require.True(t, d.enter(refused))
-	require.True(t, d.putBack(refused, &pool.OutstandingError{Limit: 1}))
+	require.True(t, d.putBack(refused, &wire.OutstandingError{Limit: 1}))
 	require.False(t, d.enter(later))
 	assert.Same(t, refused, d.replace())
 	assert.Same(t, later, d.replace())

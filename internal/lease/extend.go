@@ -7,7 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // An Extension is the operation that prolongs a lease.
@@ -234,7 +234,7 @@ func (e Extension) Sending(i int) {
 
 // Unsent implements quorum.Recorder.
 func (e Extension) Unsent(i int) {
-	e.lease.special.use.ended(i, pool.NotSent)
+	e.lease.special.use.ended(i, wire.NotSent)
 	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {

@@ -6,7 +6,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file fills up a lease that was won while nodes refused it. Those nodes had the value of a rival, who has rolled
@@ -115,12 +115,12 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 		}
 		l.special.use.sending(i)
 		// The node may lack the script, and fills are rare.
-		err := n.Send(pool.Request{
+		err := n.Send(wire.Request{
 			Args: call.Command.InFull(), Within: l.terms.Timing.NodeTimeout, To: filling{l, call}, Tag: i,
 		})
 		if err != nil {
 			l.writes.unsent(i)
-			l.special.use.ended(i, pool.NotSent)
+			l.special.use.ended(i, wire.NotSent)
 		}
 	}
 }
@@ -131,9 +131,9 @@ type filling struct {
 	call  claim.Call
 }
 
-// Receive implements pool.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms
+// Receive implements wire.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms
 // nothing.
-func (f filling) Receive(i int, reply pool.Reply) {
+func (f filling) Receive(i int, reply wire.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
 	if reply.Err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows when a lease that nodes have refused is filled up. tests/fill_test.go shows what the nodes have
@@ -24,7 +24,7 @@ import (
 // A refuser refuses plain acquires until it gives way. Then it answers fills as the test says.
 type refuser struct {
 	sets  atomic.Int32
-	reply atomic.Pointer[pool.Reply] // to the next set; nil: it does not answer
+	reply atomic.Pointer[wire.Reply] // to the next set; nil: it does not answer
 }
 
 func newRefuser() *refuser {
@@ -33,9 +33,9 @@ func newRefuser() *refuser {
 	return r
 }
 
-func (r *refuser) answers(reply pool.Reply) { r.reply.Store(&reply) }
+func (r *refuser) answers(reply wire.Reply) { r.reply.Store(&reply) }
 
-func (r *refuser) answer(req pool.Request) (*pool.Reply, error) {
+func (r *refuser) answer(req wire.Request) (*wire.Reply, error) {
 	if req.Args[0] != "set" {
 		return answered(int64(0)), nil
 	}
@@ -43,7 +43,7 @@ func (r *refuser) answer(req pool.Request) (*pool.Reply, error) {
 	return r.reply.Load(), nil
 }
 
-func grants(req pool.Request) (*pool.Reply, error) {
+func grants(req wire.Request) (*wire.Reply, error) {
 	if req.Args[0] == "set" {
 		return answered("OK"), nil
 	}
@@ -60,14 +60,14 @@ func refusedLease(t *testing.T) (*Lease, *refuser) {
 
 func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
 	for name, c := range map[string]struct {
-		reply pool.Reply
+		reply wire.Reply
 		want  int32 // how many fills follow
 	}{
 		"granted":         {said("OK"), 1},
 		"refused":         {said(nil), maxFills},
 		"an odd answer":   {said("QUEUED"), maxFills},
 		"a broken wire":   {lost, maxFills},
-		"nothing is sent": {pool.Reply{Err: errBroken, Fate: pool.NotSent}, maxFills},
+		"nothing is sent": {wire.Reply{Err: errBroken, Fate: wire.NotSent}, maxFills},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			t.Log(name)
@@ -124,12 +124,12 @@ func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := 0
-		terms := newTerms(t, on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+		terms := newTerms(t, on(grants), on(func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" {
 				return grants(req)
 			}
 			return broken(req)
-		}), on(func(req pool.Request) (*pool.Reply, error) {
+		}), on(func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] != "set" {
 				return grants(req)
 			}
@@ -153,10 +153,10 @@ func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 }
 
 // grantsFills makes a deaf node grant each fill. It returns the acquire, which the test answers, and how many fills there were.
-func grantsFills(late *deaf) (acquire *pool.Request, fills *int) {
-	acquire, fills = &pool.Request{}, new(int)
+func grantsFills(late *deaf) (acquire *wire.Request, fills *int) {
+	acquire, fills = &wire.Request{}, new(int)
 	answer := late.Answer
-	late.Answer = func(req pool.Request) (*pool.Reply, error) {
+	late.Answer = func(req wire.Request) (*wire.Reply, error) {
 		switch {
 		case req.Args[0] != "set":
 			return answer(req)
@@ -245,7 +245,7 @@ func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 			t.Log(name)
 			r, rule := newRefuser(), &asking{Majority: 3}
 			rule.asked.Store(0b111)
-			pools := []pool.Pool{on(grants), on(grants), on(r.answer)}
+			pools := []wire.Pool{on(grants), on(grants), on(r.answer)}
 			terms := newTerms(t, pools...)
 			terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
 			l := begun(t, terms)
@@ -262,7 +262,7 @@ func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 // Only grants of such a node do not count: its refusal is one node of those that prove a loss.
 func TestRefusalOfANodeThatLacksTheKeyProvesALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost := func(req pool.Request) (*pool.Reply, error) {
+		lost := func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" {
 				return grants(req)
 			}
@@ -283,9 +283,9 @@ func TestFillThatThePoolRefusesIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefuser()
 		var full atomic.Bool
-		terms := newTerms(t, on(grants), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+		terms := newTerms(t, on(grants), on(grants), on(func(req wire.Request) (*wire.Reply, error) {
 			if full.Load() {
-				return nil, &pool.OutstandingError{Limit: 1}
+				return nil, &wire.OutstandingError{Limit: 1}
 			}
 			return r.answer(req)
 		}))

@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file has what more than one file of tests uses: what the root of the library and package queue
@@ -88,7 +88,7 @@ func (nobody) Hear(*Lease)              {}
 // newTermsOf returns the terms of leases of the lock "lock" on the nodes behind pools. A nil pool is a node to
 // which nothing may be sent.
 // The end of the test closes their Keeper.
-func newTermsOf(t *testing.T, timing Timing, pools ...pool.Pool) *Terms {
+func newTermsOf(t *testing.T, timing Timing, pools ...wire.Pool) *Terms {
 	t.Helper()
 	k := &Keeper{
 		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), claimtest.Majority(len(pools))),
@@ -115,13 +115,13 @@ func newTermsOf(t *testing.T, timing Timing, pools ...pool.Pool) *Terms {
 }
 
 // newTerms returns those of the default expiry.
-func newTerms(t *testing.T, pools ...pool.Pool) *Terms {
+func newTerms(t *testing.T, pools ...wire.Pool) *Terms {
 	t.Helper()
 	return newTermsOf(t, timingOf(8*sec), pools...)
 }
 
 // nowhere returns the terms of leases on n nodes that do not exist, with the default expiry.
-func nowhere(t *testing.T, n int) *Terms { return newTerms(t, make([]pool.Pool, n)...) }
+func nowhere(t *testing.T, n int) *Terms { return newTerms(t, make([]wire.Pool, n)...) }
 
 // begun returns a lease that has been acquired, and is held.
 func begun(t *testing.T, terms *Terms) *Lease {
@@ -164,15 +164,15 @@ func isOpen(c <-chan struct{}) bool {
 }
 
 // isExtend reports whether a request of a plain lease is an extension: a script with one key.
-func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
+func isExtend(req wire.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
 // broken is the reply over a connection that broke.
-func broken(pool.Request) (*pool.Reply, error) { return &pool.Reply{Err: errBroken, Conn: 1}, nil }
+func broken(wire.Request) (*wire.Reply, error) { return &wire.Reply{Err: errBroken, Conn: 1}, nil }
 
 var errBroken = errors.New("the connection broke")
 
 // on returns a puppet whose answers answer makes.
-func on(answer func(pool.Request) (*pool.Reply, error)) *puppet.Puppet {
+func on(answer func(wire.Request) (*wire.Reply, error)) *puppet.Puppet {
 	return &puppet.Puppet{Answer: answer}
 }
 
@@ -183,20 +183,20 @@ func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
 // said is a reply.
-func said(value any) pool.Reply { return pool.Reply{Value: value, Fate: pool.Answered, Conn: 1} }
+func said(value any) wire.Reply { return wire.Reply{Value: value, Fate: wire.Answered, Conn: 1} }
 
 // tells answers a request later.
-func tells(req pool.Request, reply pool.Reply) { req.To.Receive(req.Tag, reply) }
+func tells(req wire.Request, reply wire.Reply) { req.To.Receive(req.Tag, reply) }
 
 // answered is what a node answers at once.
-func answered(value any) *pool.Reply {
+func answered(value any) *wire.Reply {
 	reply := said(value)
 	return &reply
 }
 
 var (
-	lost  = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
-	lacks = pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
+	lost  = wire.Reply{Err: errBroken, Fate: wire.Unknown, Conn: 1}
+	lacks = wire.Reply{Err: noScript, Fate: wire.Answered, Conn: 1}
 )
 
 const noScript answer = "NOSCRIPT No matching script. Please use EVAL."

@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but not by two goroutines
@@ -97,7 +97,7 @@ func (i *Inspection) Repeat() (claim.Call, bool) { return i.Brief().Call, true }
 
 // Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
 // no value there does not show that nobody holds the lock.
-func (l look) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (l look) Judge(node int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
 		l.lacks.Or(1 << node)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file decides how the reply of a node counts: for an attempt, for an extension, and for a question. A reply also
@@ -15,7 +15,7 @@ import (
 // late to count. Nothing else of this package knows this file: a round asks it.
 
 // Judge implements quorum.Operation.
-func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	free := v.FreeIn()
 	v, counts := a.judge(i, reply, v)
 	if v.Answer.Found != claim.Mine {
@@ -28,9 +28,9 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 }
 
 // judge returns how the vote of node i counts, and whether a grant of the node would count.
-func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
+func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
 	l := (*Lease)(a)
-	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
+	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
 	}
 	if a.special.surplus != nil {
@@ -42,7 +42,7 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 			a.terms.allows(i)
 		}
 	}
-	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
+	if a.special.turn != nil && v.Choice == claim.Failed && wire.IsPermanent(reply.Err) {
 		a.special.turn.Barred(i, reply.Err)
 	}
 	if !a.special.place.Ticket.IsZero() {
@@ -50,14 +50,14 @@ func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vot
 			d.At = clock.Now().Mono
 		}
 	}
-	if reply.Err != nil && (pool.WasNotRun(reply.Err) || pool.IsWrongType(reply.Err)) { // which its script finds before it sets a key
+	if reply.Err != nil && (wire.WasNotRun(reply.Err) || wire.IsWrongType(reply.Err)) { // which its script finds before it sets a key
 		a.writes.unsent(i)
 	} else {
 		a.writes.answered(i, reply)
 	}
 	if u := a.special.use; u != nil {
 		u.ended(i, fateOf(reply))
-		if reply.Conn != 0 && reply.Fate == pool.Answered {
+		if reply.Conn != 0 && reply.Fate == wire.Answered {
 			u.heardInOrder(i)
 		}
 	}
@@ -115,7 +115,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 
 // noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
 // writers that wait there.
-func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
+func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	switch {
 	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
 		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
@@ -125,7 +125,7 @@ func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
 }
 
 // tellWaiter tells the waiter of the attempt what node i has answered: see Turn.Heard.
-func (a *acquire) tellWaiter(i int, reply pool.Reply, free claim.Lines, counts bool) {
+func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts bool) {
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
 		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
@@ -140,13 +140,13 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, free claim.Lines, counts b
 		turn.Denied()
 	}
 	// A node that has not answered may be free. One that only lacks the script gets the command again.
-	if reply.Fate == pool.Answered && !pool.IsNoScript(reply.Err) {
+	if reply.Fate == wire.Answered && !wire.IsNoScript(reply.Err) {
 		turn.Heard(i, free, counts)
 	}
 }
 
 // returnSurplus gives back what node i may have granted l beyond what l has won, if l has won already.
-func (l *Lease) returnSurplus(i int, reply pool.Reply, answer claim.Answer) {
+func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	won, other := l.special.surplus.heard(i, reply, answer)
 	if won == nil {
 		return
@@ -158,11 +158,11 @@ func (l *Lease) returnSurplus(i int, reply pool.Reply, answer claim.Answer) {
 }
 
 // Judge implements quorum.Operation. No node had refused the lease when the round began: see round.
-func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return behindFill{e, 0}.Judge(i, reply, v)
 }
 
-func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	e.lease.special.use.ended(i, fateOf(reply))
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
@@ -193,7 +193,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 }
 
 // Judge implements quorum.Operation.
-func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (b behindFill) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = b.judge(i, reply, v)
 	filled := b.lease.writes.onNode(i)&refused != 0
 	if v.Choice == claim.Granted && filled && !b.counted.Has(i) && !b.lease.isOldFill(i) {
@@ -208,7 +208,7 @@ func (l *Lease) isOldFill(i int) bool {
 }
 
 // Judge implements quorum.Operation.
-func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+func (c confirming) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = c.judge(i, reply, v)
 	if v.Choice == claim.Refused {
 		c.lease.refusedBy(i)
@@ -217,7 +217,7 @@ func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 }
 
 // Judge implements quorum.Operation.
-func (c check) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	// A question of a doubt does not heal, whatever the lease does: the next one may ask other nodes first.
 	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
@@ -244,7 +244,7 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 
 // failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
 // have forgotten what it granted to others.
-func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
+func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *wire.Server, start clock.Instant) {
 	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
 	}
@@ -258,7 +258,7 @@ func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
 }
 
 // distrust returns why a grant of server s of node i would not count in a round that began at start, nil if it would.
-func (l *Lease) distrust(i int, s *pool.Server, start clock.Instant) error {
+func (l *Lease) distrust(i int, s *wire.Server, start clock.Instant) error {
 	t := l.terms
 	return t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin())
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 const (
@@ -96,10 +96,10 @@ type form struct {
 
 // next takes the reply to a release that was sent in form f. It reports whether the release must be sent
 // again at once, and in which form.
-func next(f form, reply pool.Reply) (form, bool) {
+func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
-	case pool.IsNoScript(reply.Err) && !f.inFull:
+	case wire.IsNoScript(reply.Err) && !f.inFull:
 		f.inFull = true
 		return f, true
 	case quorum.IsForbidden(reply.Err) && !f.quietly:
@@ -352,7 +352,7 @@ func (rel *Release) rest() time.Duration {
 }
 
 // Judge implements quorum.Operation.
-func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
+func (rel *Release) Judge(_ int, _ wire.Reply, v claim.Vote) claim.Vote { return v }
 
 // Quarantine implements quorum.Guarded.
 func (rel *Release) Quarantine(n *quorum.Node) time.Duration { return rel.lease.terms.quarantine(n) }
@@ -419,7 +419,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 		rel.nodeEnded(i, true)
 		return false
 	}
-	err := k.Set.Nodes[i].Send(pool.Request{
+	err := k.Set.Nodes[i].Send(wire.Request{
 		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
@@ -427,7 +427,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 		return true
 	}
 	if use != nil {
-		use.ended(i, pool.NotSent)
+		use.ended(i, wire.NotSent)
 	}
 	if s.paced && k.drains[i].putBack(rel, err) {
 		return true
@@ -442,7 +442,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	switch {
 	case !f.reached():
 		rel.nodeEnded(i, true)
-	case errors.Is(err, pool.ErrClosed):
+	case errors.Is(err, wire.ErrClosed):
 		rel.giveUp(i)
 	default:
 		rel.repeatLater(i, err)
@@ -473,7 +473,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 }
 
 // Receive takes a node's reply.
-func (rel *Release) Receive(i int, reply pool.Reply) {
+func (rel *Release) Receive(i int, reply wire.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	if u := rel.use(); u != nil && u.adopted {
@@ -486,7 +486,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
 	}
 	switch {
-	case reply.Fate != pool.Answered:
+	case reply.Fate != wire.Answered:
 		k.unreached.Or(1 << i)
 	case k.unreached.Load() != 0:
 		k.answered(i)
@@ -534,7 +534,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.nodeEnded(i, true)
 		return
 	}
-	if reply.Err == nil && reply.Fate == pool.Answered {
+	if reply.Err == nil && reply.Fate == wire.Answered {
 		rel.executed.Or(1 << i)
 		if k.IsClosed() {
 			k.unsettled.progressed(&rel.seat)
@@ -549,15 +549,15 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 // then waits for the repetition, until the node deadline. If the repetition finds our value, the lock was
 // held until now. If it finds no value, or another one, that proves nothing: the first sending may have
 // deleted our value, and somebody else may have acquired the lock since.
-func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
+func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 	s := &rel.progress[i]
 	switch {
-	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
+	case v.Choice == claim.Failed && reply.Fate == wire.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
 		rel.round.NoteHealth(i, v, nil)
 		return
-	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
+	case v.Choice == claim.Failed && reply.Fate == wire.Unknown:
 		s.lost = true
 	case v.Choice == claim.Granted && rel.extras.filled.Has(i): // a moment before
 		v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
@@ -569,7 +569,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	if rel.round.Cast(i, &v, reply.Server) && found && rel.awaited {
 		rel.noteDeleted(claim.Nodes(0).With(i))
 	}
-	if reply.Err == nil && reply.Fate == pool.Answered {
+	if reply.Err == nil && reply.Fate == wire.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
 	rel.round.NoteHealth(i, v, reply.Server)
@@ -610,8 +610,8 @@ func (rel *Release) endVote(i int) {
 //   - Every such command is answered by now, and the pool is an ordered stream (Conn is not 0).
 //   - There was only one such command, and the release found the value. The node executes a command at most
 //     once, so the command has been executed. If the release finds no value, that proves nothing.
-func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote) bool {
-	looked := reply.Fate == pool.Answered && reply.Err == nil
+func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote) bool {
+	looked := reply.Fate == wire.Answered && reply.Err == nil
 	if looked && sent.orderly {
 		return true
 	}

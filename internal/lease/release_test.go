@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows releases from inside; tests/unlock_test.go shows what nodes are sent.
@@ -22,7 +22,7 @@ import (
 func acquiredOn(terms *Terms) *Lease {
 	l := New(terms, "v", clock.Now())
 	l.writes.sending(0)
-	l.writes.answered(0, pool.Reply{Fate: pool.Answered})
+	l.writes.answered(0, wire.Reply{Fate: wire.Answered})
 	return l
 }
 
@@ -31,7 +31,7 @@ func acquiredOn(terms *Terms) *Lease {
 func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reached atomic.Bool
-		p := on(func(req pool.Request) (*pool.Reply, error) {
+		p := on(func(req wire.Request) (*wire.Reply, error) {
 			if !reached.Load() {
 				return broken(req)
 			}
@@ -128,7 +128,7 @@ func TestReleaseNextForm(t *testing.T) {
 		for _, f := range []form{{}, {again: true}, {quietly: true}, {inFull: true, again: true}, {inFull: true, quietly: true}} {
 			want := f
 			want.inFull, want.quietly = f.inFull || calls.inFull, f.quietly || calls.quietly
-			got, again := next(f, pool.Reply{Err: reply, Fate: pool.Answered, Conn: 1})
+			got, again := next(f, wire.Reply{Err: reply, Fate: wire.Answered, Conn: 1})
 			assert.Equal(t, want, got, "%v to %+v", reply, f)
 			assert.Equal(t, want != f, again, "%v to %+v", reply, f)
 		}

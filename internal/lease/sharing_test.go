@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows who may share the hold of a reader, and which of those who share it extends it.
@@ -21,7 +21,7 @@ func reading(t *testing.T) *Terms {
 	t.Helper()
 	const granted = int64(0)
 	acquired := false
-	terms := newTerms(t, on(func(req pool.Request) (*pool.Reply, error) {
+	terms := newTerms(t, on(func(req wire.Request) (*wire.Reply, error) {
 		if !acquired {
 			acquired = true
 			return answered(granted), nil

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A surplus finds the nodes that may have granted a lease more than it has won, such as another permit. Each
@@ -23,8 +23,8 @@ type surplus struct {
 // heard returns what has been won: the surplus must be given back there. other says that the node has granted something
 // else for sure. Before the lease wins, heard only notes the answer, for wins. If it never wins, its release gives back
 // everything.
-func (s *surplus) heard(i int, reply pool.Reply, answer claim.Answer) (won claim.Winner, other bool) {
-	if reply.Fate == pool.NotSent || pool.IsNoScript(reply.Err) { // nothing was executed
+func (s *surplus) heard(i int, reply wire.Reply, answer claim.Answer) (won claim.Winner, other bool) {
+	if reply.Fate == wire.NotSent || wire.IsNoScript(reply.Err) { // nothing was executed
 		return nil, false
 	}
 	if reply.Err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows how a lease of permits gives back what nodes have granted to it beyond the permits that it
@@ -32,7 +32,7 @@ type counter struct {
 	*puppet.Puppet
 
 	mu    sync.Mutex
-	asked []pool.Request // acquires without a reply
+	asked []wire.Request // acquires without a reply
 	gets  []string       // releases: which slots are given back and which are kept
 	found int64          // the reply to a release
 }
@@ -51,7 +51,7 @@ func slotsOf(list ...int) (slots script.Slots) {
 }
 
 // answer answers a release or an extension. It keeps an acquire for the test to answer.
-func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
+func (c *counter) answer(req wire.Request) (*wire.Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys, args := split(req)
@@ -82,7 +82,7 @@ func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 }
 
 // split returns the keys and the arguments of a script.
-func split(req pool.Request) (keys []string, args []any) {
+func split(req wire.Request) (keys []string, args []any) {
 	n := req.Args[2].(int)
 	for _, key := range req.Args[3 : 3+n] {
 		keys = append(keys, key.(string))
@@ -91,7 +91,7 @@ func split(req pool.Request) (keys []string, args []any) {
 }
 
 // replies answers the acquire that was sent last.
-func (c *counter) replies(reply pool.Reply) {
+func (c *counter) replies(reply wire.Reply) {
 	c.mu.Lock()
 	req := c.asked[len(c.asked)-1]
 	c.mu.Unlock()
@@ -119,13 +119,13 @@ func (c *counter) released() (gets []string) {
 // oddReplies are replies to an acquire that are no grants. isSurplus says that the node may have granted
 // something all the same.
 var oddReplies = map[string]struct {
-	reply     pool.Reply
+	reply     wire.Reply
 	isSurplus bool
 }{
-	"refused":              {pool.Reply{Value: []any{int64(0), int64(-1), []any{}, []any{}}, Fate: pool.Answered, Conn: 1}, false},
+	"refused":              {wire.Reply{Value: []any{int64(0), int64(-1), []any{}, []any{}}, Fate: wire.Answered, Conn: 1}, false},
 	"the connection broke": {lost, true},
-	"not sent":             {pool.Reply{Err: errBroken, Fate: pool.NotSent, Conn: 1}, false},
-	"no memory":            {pool.Reply{Err: answer("OOM command not allowed"), Fate: pool.Answered, Conn: 1}, true},
+	"not sent":             {wire.Reply{Err: errBroken, Fate: wire.NotSent, Conn: 1}, false},
+	"no memory":            {wire.Reply{Err: answer("OOM command not allowed"), Fate: wire.Answered, Conn: 1}, true},
 	"odd":                  {said("what?"), true},
 }
 

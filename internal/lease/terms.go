@@ -5,7 +5,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file is what the root of the library and package queue hand down to leases.
@@ -83,7 +83,7 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 	switch lines := t.Claim.Lines(); {
 	case len(lines) == 1:
 		name = lines[0]
-	case pool.IsCrossSlot(err):
+	case wire.IsCrossSlot(err):
 		return
 	}
 	n := t.Keeper.Set.Nodes[i]

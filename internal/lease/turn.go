@@ -26,7 +26,7 @@ type Turn interface {
 	// NoQueue tells that a node has a key of another type in place of the queue.
 	NoQueue()
 
-	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
+	// Barred tells that a node has failed for a reason that a repetition does not change: see wire.IsPermanent.
 	Barred(node int, err error)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // usedValues remembers the values that may come back: those that users' functions have made, and those of adopted leases.
@@ -108,12 +108,12 @@ func (u *use) sending(i int) {
 	}
 }
 
-func (u *use) ended(i int, fate pool.Fate) {
+func (u *use) ended(i int, fate wire.Fate) {
 	if u == nil {
 		return
 	}
 	u.heard(i, fate) // first, or the node would look free of doubt in between
-	if fate != pool.NotSent {
+	if fate != wire.NotSent {
 		u.renewed.Store(int64(clock.Now().Mono))
 	}
 	u.nodes[i].open.Add(-1)
@@ -121,16 +121,16 @@ func (u *use) ended(i int, fate pool.Fate) {
 
 // fateOf returns Unknown if the client has sent a request more than once: an earlier sending may still be executed. Otherwise
 // it returns the fate of the reply.
-func fateOf(reply pool.Reply) pool.Fate {
-	if reply.Resent && reply.Fate == pool.Answered {
-		return pool.Unknown
+func fateOf(reply wire.Reply) wire.Fate {
+	if reply.Resent && reply.Fate == wire.Answered {
+		return wire.Unknown
 	}
 	return reply.Fate
 }
 
 // heard notes what became of a command to node i. Other commands may follow before ended, such as a release again.
-func (u *use) heard(i int, fate pool.Fate) {
-	if fate == pool.Unknown {
+func (u *use) heard(i int, fate wire.Fate) {
+	if fate == wire.Unknown {
 		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
 	}
 }

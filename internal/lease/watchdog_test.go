@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows the watchdog from inside; tests/watchdog_test.go shows what nodes are sent.
@@ -37,12 +37,12 @@ func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
 type deaf struct {
 	*puppet.Puppet
 	mu    sync.Mutex
-	asked []pool.Request
+	asked []wire.Request
 }
 
 func newDeaf() *deaf {
 	d := &deaf{}
-	d.Puppet = on(func(req pool.Request) (*pool.Reply, error) {
+	d.Puppet = on(func(req wire.Request) (*wire.Reply, error) {
 		if !isExtend(req) {
 			return puppet.Yes(req)
 		}
@@ -55,13 +55,13 @@ func newDeaf() *deaf {
 }
 
 // grants lets the node grant an extension.
-func (d *deaf) grants(req pool.Request) {
+func (d *deaf) grants(req wire.Request) {
 	reply, _ := puppet.Yes(req)
 	tells(req, *reply)
 }
 
 // watched returns a lease with a watchdog on the node, which extends it after 3 s, and what observers are told.
-func (d *deaf) watched(t *testing.T, others ...pool.Pool) (*Lease, *diary) {
+func (d *deaf) watched(t *testing.T, others ...wire.Pool) (*Lease, *diary) {
 	t.Helper()
 	told := &diary{}
 	terms := newTermsOf(t, timingOf(9*sec), append(others, d)...)
@@ -70,7 +70,7 @@ func (d *deaf) watched(t *testing.T, others ...pool.Pool) (*Lease, *diary) {
 }
 
 // unanswered returns the extensions that the node has not answered.
-func (d *deaf) unanswered() []pool.Request {
+func (d *deaf) unanswered() []wire.Request {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // writes are the writes in flight of one value: what its commands may have left on the nodes, which its
@@ -120,15 +120,15 @@ func (w *writes) unsent(i int) {
 	w.checkQuiet()
 }
 
-func (w *writes) answered(i int, reply pool.Reply) {
-	if reply.Fate == pool.NotSent {
+func (w *writes) answered(i int, reply wire.Reply) {
+	if reply.Fate == wire.NotSent {
 		w.unsent(i)
 		return
 	}
 	if reply.Resent && w.onNode(i).sent() < maxSent {
 		w.nodes[i].Add(oneSent) // the earlier sending
 	}
-	if reply.Resent || reply.Fate == pool.Unknown {
+	if reply.Resent || reply.Fate == wire.Unknown {
 		w.nodes[i].Or(anyLost) // first, or the node would look settled in between
 	}
 	w.nodes[i].Add(-oneUnanswered)

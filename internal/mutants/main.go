@@ -63,6 +63,7 @@ const simulations = "internal/simulation"
 var areas = []area{
 	{dir: ".", tests: []string{".", "tests", simulations}},
 	{dir: "pool", tests: []string{"pool", ".", "tests", simulations}},
+	{dir: "internal/wire", tests: []string{"internal/wire", ".", "tests", simulations}},
 	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", "tests", simulations}},
 	{dir: "internal/claim", tests: []string{"internal/claim", "internal/quorum", ".", "tests", simulations}},
 	{dir: "internal/lease", tests: []string{"internal/lease", "internal/queue", ".", "tests", simulations}},
@@ -98,7 +99,7 @@ type plan struct {
 func parsePlan(args []string) (p plan, err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.Uint64Var(&p.seed, "seed", 1, "`number` of the sample")
-	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes to 40 % or more from scripts, pool and fencing, which have minimum shares")
+	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes to 40 % or more from scripts, wire and fencing, which have minimum shares")
 	flags.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "how `many` mutants are tried at a time: 1 or more")
 	only := flags.String("only", "", "all mutants whose name matches this regular `expression`, in place of a sample")
 	flags.BoolVar(&p.list, "list", false, "print the names of the sample, and do no more")

@@ -253,7 +253,7 @@ func TestIdentityOutlastsTheMovingOfCode(t *testing.T) {
 
 func TestDrawIsRepeatableAndOfAllStrata(t *testing.T) {
 	var candidates []*mutant
-	for file, n := range map[string]int{"x.go": 3000, "pool/x.go": 200, "fencing/x.go": 20, "internal/script/x.lua": 100} {
+	for file, n := range map[string]int{"x.go": 3000, "internal/wire/x.go": 200, "fencing/x.go": 20, "internal/script/x.lua": 100} {
 		for i := range n {
 			candidates = append(candidates, &mutant{File: file, Nth: i + 1})
 		}
@@ -268,7 +268,7 @@ func TestDrawIsRepeatableAndOfAllStrata(t *testing.T) {
 		assert.True(t, compiles(m))
 		counts[m.File]++
 	}
-	assert.Equal(t, map[string]int{"x.go": 202, "pool/x.go": 40, "fencing/x.go": 18, "internal/script/x.lua": 40}, counts)
+	assert.Equal(t, map[string]int{"x.go": 202, "internal/wire/x.go": 40, "fencing/x.go": 18, "internal/script/x.lua": 40}, counts)
 	assert.Len(t, draw(candidates[:100], 1, 1000, func(*mutant) bool { return true }), 100)
 }
 

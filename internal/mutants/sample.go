@@ -19,7 +19,7 @@ type stratum struct {
 // strata are in order: a mutant belongs to the first whose has function accepts it.
 var strata = []stratum{
 	{"scripts", func(m *mutant) bool { return strings.HasSuffix(m.File, ".lua") }, 40},
-	{"pool", func(m *mutant) bool { return strings.HasPrefix(m.File, "pool/") }, 40},
+	{"wire", func(m *mutant) bool { return strings.HasPrefix(m.File, "internal/wire/") }, 40},
 	{"fencing", func(m *mutant) bool { return strings.HasPrefix(m.File, "fencing/") }, 20},
 	{"library", func(*mutant) bool { return true }, 0},
 }

@@ -1,24 +1,24 @@
-// Package puppet provides a pool.Pool whose replies a test decides.
+// Package puppet provides a wire.Pool whose replies a test decides.
 package puppet
 
 import (
 	"sync"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Puppet is a pool.Pool. Answer returns the reply to a request, or nil for no reply, or an
+// A Puppet is a wire.Pool. Answer returns the reply to a request, or nil for no reply, or an
 // error for Send to return.
 type Puppet struct {
-	Answer func(req pool.Request) (*pool.Reply, error)
+	Answer func(req wire.Request) (*wire.Reply, error)
 
 	mu   sync.Mutex // guards sent
-	sent []pool.Request
+	sent []wire.Request
 }
 
-// Send implements pool.Pool.
-func (p *Puppet) Send(req pool.Request) error {
+// Send implements wire.Pool.
+func (p *Puppet) Send(req wire.Request) error {
 	p.mu.Lock()
 	p.sent = append(p.sent, req)
 	p.mu.Unlock()
@@ -29,17 +29,17 @@ func (p *Puppet) Send(req pool.Request) error {
 	return err
 }
 
-// CloseIdle implements pool.Pool.
+// CloseIdle implements wire.Pool.
 func (p *Puppet) CloseIdle() {}
 
-// Close implements pool.Pool.
+// Close implements wire.Pool.
 func (p *Puppet) Close() error { return nil }
 
-// String implements pool.Pool.
+// String implements wire.Pool.
 func (p *Puppet) String() string { return "puppet" }
 
 // Sent returns the requests sent so far.
-func (p *Puppet) Sent() []pool.Request {
+func (p *Puppet) Sent() []wire.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sent[:len(p.sent):len(p.sent)]
@@ -56,9 +56,9 @@ func (p *Puppet) Count(name string) (n int) {
 }
 
 // Yes is the Answer of a node on which everything succeeds.
-func Yes(req pool.Request) (*pool.Reply, error) {
+func Yes(req wire.Request) (*wire.Reply, error) {
 	if req.Args[0] == "set" {
-		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+		return &wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}, nil
 	}
-	return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
+	return &wire.Reply{Value: script.Mine, Fate: wire.Answered, Conn: 1}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file makes one attempt, for a call that stands in no line or for a waiter in its turn.
@@ -233,7 +233,7 @@ func (u *turn) NoQueue() { u.noQueue.Store(true) }
 // Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
 	w := u.waiter
-	if !w.terms.EndsIfDenied && !pool.IsWrongType(err) {
+	if !w.terms.EndsIfDenied && !wire.IsWrongType(err) {
 		return
 	}
 	u.group.lines.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file finds out when a call waits for a lock that the nodes deny it. To wait is of no use if they have a key of
@@ -20,7 +20,7 @@ func (t *Terms) deny(d *denials, o lease.Outcome, queued bool) bool {
 	if !t.EndsIfDenied {
 		o.Result.Votes = slices.Clone(o.Result.Votes)
 		for i, v := range o.Result.Votes {
-			if v.Choice == claim.Failed && !pool.IsWrongType(v.Err) {
+			if v.Choice == claim.Failed && !wire.IsWrongType(v.Err) {
 				o.Result.Votes[i] = claim.Vote{Choice: claim.Failed}
 			}
 		}
@@ -67,7 +67,7 @@ func (d *denials) hear(i int, v claim.Vote, queued bool) {
 	now := time.Now()
 	switch {
 	case queued && quorum.IsForbidden(v.Err):
-	case v.Choice == claim.Failed && pool.IsPermanent(v.Err):
+	case v.Choice == claim.Failed && wire.IsPermanent(v.Err):
 		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
 	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
 		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file has what more than one file of tests uses.
@@ -51,7 +51,7 @@ type house struct {
 	*Group
 	keeper  lease.Keeper
 	puppets []*puppet.Puppet
-	answer  func(node int, req pool.Request) (*pool.Reply, error) // puppet.Yes, unless it is replaced
+	answer  func(node int, req wire.Request) (*wire.Reply, error) // puppet.Yes, unless it is replaced
 	claim   claim.Claim
 	values  int
 	calls   []*call        // all that have stood in a line
@@ -87,10 +87,10 @@ func inHouse(t *testing.T, n int, play func(h *house)) {
 func newHouse(t *testing.T, nodes int) *house {
 	t.Helper()
 	h := &house{T: t, claim: claimtest.Exclusive("lock")}
-	h.answer = func(_ int, req pool.Request) (*pool.Reply, error) { return puppet.Yes(req) }
-	var pools []pool.Pool
+	h.answer = func(_ int, req wire.Request) (*wire.Reply, error) { return puppet.Yes(req) }
+	var pools []wire.Pool
 	for i := range nodes {
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) { return h.answer(i, req) }}
+		p := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) { return h.answer(i, req) }}
 		h.puppets, pools = append(h.puppets, p), append(pools, p)
 	}
 	h.Group = GroupOf(pools, claimtest.Majority(nodes))

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file has what the Redsyncs of one process share. A program may call New for every request, on the
@@ -93,9 +93,9 @@ type clientList struct{ first, next any }
 
 // clientsOf returns a comparable list of the clients of these pools, nil if one of them does not tell its
 // client.
-func clientsOf(pools []pool.Pool) (list any) {
+func clientsOf(pools []wire.Pool) (list any) {
 	for _, p := range pools {
-		shared, ok := p.(pool.Shared)
+		shared, ok := p.(wire.Shared)
 		if !ok {
 			return nil
 		}
@@ -109,7 +109,7 @@ func clientsOf(pools []pool.Pool) (list any) {
 }
 
 // GroupOf returns the group of a Redsync with these pools and this rule.
-func GroupOf(pools []pool.Pool, rule claim.Rule) *Group {
+func GroupOf(pools []wire.Pool, rule claim.Rule) *Group {
 	key := groupKey{clientsOf(pools), rule}
 	if key.clients == nil {
 		return newGroup(len(pools))

@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows which nodes a waiter hears, when it knows that it cannot win, and when it pauses.
@@ -58,7 +58,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				r.Prepare(h.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
 				for i, node := range nodes {
 					if strings.Contains(node, "L") {
-						r.NoteLate(i, pool.Reply{Fate: pool.Unknown})
+						r.NoteLate(i, wire.Reply{Fate: wire.Unknown})
 					}
 					if strings.Contains(node, "*") {
 						h.lines.wake("lock", i, true, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A process that reads many names once each must not remember all their holds, even if nobody unlocks them.
@@ -31,8 +31,8 @@ func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 }
 
 // granted is the answer of nodes that let a reader in.
-func granted(int, pool.Request) (*pool.Reply, error) {
-	return &pool.Reply{Value: script.Granted, Fate: pool.Answered, Conn: 1}, nil
+func granted(int, wire.Request) (*wire.Reply, error) {
+	return &wire.Reply{Value: script.Granted, Fate: wire.Answered, Conn: 1}, nil
 }
 
 // reads returns the terms of readers that share their holds.

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file lets a process hear that a lock is free, or was released by force. The process has a channel of its own, and one
@@ -58,8 +58,8 @@ type session struct {
 	set           *quorum.Set
 	rule          claim.Rule
 	begun         time.Time
-	subscriptions []pool.Subscription
-	pools         []pool.Pool // the session's own, through which it subscribes
+	subscriptions []wire.Subscription
+	pools         []wire.Pool // the session's own, through which it subscribes
 
 	// subscriber.mu guards what follows.
 	answered claim.Nodes
@@ -138,12 +138,12 @@ func (s *session) subscribeLocked(l listener) {
 
 // listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
 // pool of the group's own, which no user closes.
-func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
-	if shared, ok := p.(pool.Shared); ok {
+func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
+	if shared, ok := p.(wire.Shared); ok {
 		own = shared.Sibling()
 		p = own
 	}
-	s, _ = p.(pool.Subscriber)
+	s, _ = p.(wire.Subscriber)
 	return s, own
 }
 
@@ -242,7 +242,7 @@ type listener struct {
 
 func (l listener) lines() *lines { return l.session.subscriber.lines }
 
-// Subscribed implements pool.Listener.
+// Subscribed implements wire.Listener.
 func (l listener) Subscribed() {
 	late, covers, first := l.session.learn(l.node.Index, true)
 	if holders := l.session.subscriber.holders; covers && holders.count.Load() > 0 {
@@ -253,7 +253,7 @@ func (l listener) Subscribed() {
 	}
 }
 
-// Message implements pool.Listener.
+// Message implements wire.Listener.
 func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
 		l.session.subscriber.holders.doubt(id)
@@ -261,19 +261,19 @@ func (l listener) Message(key string) {
 	l.lines().wake(script.LineOf(key), l.node.Index, true, nil)
 }
 
-// Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
+// Unsubscribed implements wire.Listener. Until the subscription stands again, waiters go by their timers.
 func (l listener) Unsubscribed(err error) {
 	l.session.learn(l.node.Index, false)
-	if pool.HangsUp(err) && l.events != nil {
+	if wire.HangsUp(err) && l.events != nil {
 		l.events.Refused(l.node, err)
 	}
 }
 
-// Refused implements pool.Listener.
+// Refused implements wire.Listener.
 func (l listener) Refused(err error) {
 	l.session.learn(l.node.Index, false)
 	switch {
-	case errors.Is(err, pool.ErrClientClosed):
+	case errors.Is(err, wire.ErrClientClosed):
 		l.session.subscriber.group.look(l.session.set)
 	case l.events != nil:
 		l.events.Refused(l.node, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows sessions from inside; tests/wakeups_test.go shows who is woken.
@@ -44,9 +44,9 @@ type mute struct {
 }
 
 func (mute) Client() any          { return nil }
-func (m mute) Sibling() pool.Pool { return m }
+func (m mute) Sibling() wire.Pool { return m }
 func (m mute) Close() error       { *m.closed++; return nil }
-func (mute) Subscribe(string, pool.Listener) (pool.Subscription, error) {
+func (mute) Subscribe(string, wire.Listener) (wire.Subscription, error) {
 	return nil, errors.New("no")
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows a waiter in each of its states, and what others may do with it there.
@@ -122,7 +122,7 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 				w := h.waits(terms, h.refused())
 				h.lines.byName["lock"].others = true
 				var ticket any
-				h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+				h.answer = func(_ int, req wire.Request) (*wire.Reply, error) {
 					if ticket == nil {
 						ticket = w.ticket.String()
 						meanwhile(h, w)
@@ -150,9 +150,9 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 // later release. If it fails, it is repeated in the queues.
 func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
-		h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+		h.answer = func(_ int, req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" {
-				return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil // the key is there already
+				return &wire.Reply{Fate: wire.Answered, Conn: 1}, nil // the key is there already
 			}
 			return puppet.Yes(req)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows a round whose command is sent again.
@@ -25,7 +25,7 @@ func (s *scene) sentTo() (n []int) {
 }
 
 // broken is the reply of a node whose connection broke.
-var broken = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
+var broken = wire.Reply{Err: errBroken, Fate: wire.Unknown, Conn: 1}
 
 func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
@@ -128,7 +128,7 @@ func TestJointRoundIsSentAgainOnceToEachServer(t *testing.T) {
 func TestRoundIsSentAgainInFull(t *testing.T) {
 	inScene(t, 1, func(s *scene) {
 		r := s.sent(&act{})
-		s.reply(0, pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1})
+		s.reply(0, wire.Reply{Err: lacksScript{}, Fate: wire.Answered, Conn: 1})
 		r.Again()
 		var commands []any
 		for _, req := range s.puppets[0].Sent() {
@@ -162,7 +162,7 @@ func TestRepetitionIsSentInFull(t *testing.T) {
 		}
 		s.plays("0x")
 		if !known {
-			s.reply(0, pool.Reply{Err: lacksSHA, Fate: pool.Answered, Conn: 1})
+			s.reply(0, wire.Reply{Err: lacksSHA, Fate: wire.Answered, Conn: 1})
 		}
 		var commands []any
 		for _, req := range s.puppets[0].Sent() {

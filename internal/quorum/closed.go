@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tells that the user has closed so many of the clients that no quorum can answer any more.
@@ -25,7 +25,7 @@ func (s *Set) Severed() (res Result, severed bool) {
 	res = Result{Set: s, Rule: rule, Votes: make([]claim.Vote, len(s.Nodes))}
 	for i := range s.Nodes {
 		if closed.Has(i) {
-			res.Votes[i] = claim.Failure(pool.ErrClientClosed)
+			res.Votes[i] = claim.Failure(wire.ErrClientClosed)
 			res.Count = res.Count.With(i, claim.Failed)
 		}
 	}
@@ -37,7 +37,7 @@ func (s *Set) Severed() (res Result, severed bool) {
 func (res Result) Severed() bool {
 	var closed claim.Nodes
 	for i, v := range res.Votes {
-		if v.Choice == claim.Failed && errors.Is(v.Err, pool.ErrClosed) {
+		if v.Choice == claim.Failed && errors.Is(v.Err, wire.ErrClosed) {
 			closed = closed.With(i)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file remembers for a while on which nodes the client cannot use a queue. A command that can do without the queue
@@ -133,11 +133,11 @@ func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 }
 
 // NoteScript takes the error that a node has answered to a script by its SHA1, and returns what it means: see
-// pool.OfScript. If the node does not have EVALSHA, that is remembered: a node whose answers come late would otherwise
+// wire.OfScript. If the node does not have EVALSHA, that is remembered: a node whose answers come late would otherwise
 // execute no script at all, because the others have decided by then, and nothing more is sent.
 func (d *denials) NoteScript(err error) error {
-	err = pool.OfScript(err)
-	if pool.LacksSHA(err) {
+	err = wire.OfScript(err)
+	if wire.LacksSHA(err) {
 		d.noSHA.Store(int64(clock.Now().Mono + noSHAFor))
 	}
 	return err
@@ -151,4 +151,4 @@ func (d *denials) LacksSHA() bool {
 
 // IsDenial reports whether err comes from a node that denies a command or a key, whatever lock it is for: the client's user
 // lacks the permission, or the node does not have the command.
-func IsDenial(err error) bool { return pool.IsDenied(err) || pool.IsUnknown(err) }
+func IsDenial(err error) bool { return wire.IsDenied(err) || wire.IsUnknown(err) }

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file has what more than one file of tests uses.
@@ -30,7 +30,7 @@ type percent struct{}
 func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*ms }
 
 // setOf returns the set of the nodes behind pools. More than half of them decide.
-func setOf(pools ...pool.Pool) *Set {
+func setOf(pools ...wire.Pool) *Set {
 	return NewSet(pools, NewKnown(len(pools)), claimtest.Majority(len(pools)))
 }
 
@@ -69,9 +69,9 @@ func (l listener) Silent() time.Duration {
 
 func newScene(n int) *scene {
 	s := &scene{refuse: make([]error, n), silent: make([]moment, n)}
-	var pools []pool.Pool
+	var pools []wire.Pool
 	for i := range n {
-		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, s.refuse[i] }}
+		p := &puppet.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return nil, s.refuse[i] }}
 		s.puppets, pools = append(s.puppets, p), append(pools, listener{p, &s.silent[i]})
 	}
 	s.Set = setOf(pools...)
@@ -103,7 +103,7 @@ func (s *scene) sent(a Operation) *Round {
 func (s *scene) within(r *Round) (Result, time.Duration) { return within(s.T, r, second) }
 
 // pools returns the puppets as pools.
-func (s *scene) pools() (pools []pool.Pool) {
+func (s *scene) pools() (pools []wire.Pool) {
 	for _, p := range s.puppets {
 		pools = append(pools, p)
 	}
@@ -112,15 +112,15 @@ func (s *scene) pools() (pools []pool.Pool) {
 
 // answer is node i's answer to what it was sent last.
 func (s *scene) answer(i int, value any) {
-	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1})
+	s.reply(i, wire.Reply{Value: value, Fate: wire.Answered, Conn: 1})
 }
 
 // by lets a server answer for node i.
-func (s *scene) by(server *pool.Server, i int, value any) {
-	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: server})
+func (s *scene) by(server *wire.Server, i int, value any) {
+	s.reply(i, wire.Reply{Value: value, Fate: wire.Answered, Conn: 1, Server: server})
 }
 
-func run(id string) *pool.Server { return &pool.Server{RunID: id} }
+func run(id string) *wire.Server { return &wire.Server{RunID: id} }
 
 // plays lets nodes answer, one after the other. Each step is the number of a node, and what it does: + it has the value,
 // - it lacks the value, o it has another one, x its connection breaks, ~ it is silent until the deadline of a read.
@@ -137,7 +137,7 @@ func (s *scene) plays(steps string) {
 		case 'x':
 			s.reply(i, broken)
 		case '~':
-			s.reply(i, pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1})
+			s.reply(i, wire.Reply{Err: os.ErrDeadlineExceeded, Fate: wire.Unknown, Conn: 1})
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (s *scene) areLate(want claim.Nodes) {
 	assert.Equal(s, want, s.known.late.load())
 }
 
-func (s *scene) reply(i int, r pool.Reply) {
+func (s *scene) reply(i int, r wire.Reply) {
 	sent := s.puppets[i].Sent()
 	sent[len(sent)-1].To.Receive(i, r)
 }
@@ -197,7 +197,7 @@ func (a *act) Brief() Brief {
 	return b
 }
 
-func (a *act) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+func (a *act) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	if a.judges != nil {
 		return a.judges(i, v)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
@@ -38,7 +38,7 @@ const uptimeGranularity = time.Second
 // until every lock that it may have forgotten has expired on the other nodes too, and margin has passed
 // after that. The margin keeps fencing tokens in order (see margin in internal/lease). Distrust notes which server has
 // answered: the guard of an address that leads to another one now begins with that answer.
-func (g *guard) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
+func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case g.covers == 0:
 		return nil
@@ -51,13 +51,13 @@ func (g *guard) Distrust(s *pool.Server, sent time.Time, drift Drift, margin tim
 
 // DistrustNow returns why grants of s would not count now, nil if they would. It is for a node with a guard, and a
 // server that has just answered. Unlike Distrust it does not note that s has answered.
-func (g *guard) DistrustNow(s *pool.Server, quarantine time.Duration) error {
+func (g *guard) DistrustNow(s *wire.Server, quarantine time.Duration) error {
 	now := time.Now()
 	here, moved := g.tenant.peek(s, now)
 	return g.distrust(s, now, quarantine, here, moved)
 }
 
-func (g *guard) distrust(s *pool.Server, at time.Time, quarantine, here time.Duration, moved bool) error {
+func (g *guard) distrust(s *wire.Server, at time.Time, quarantine, here time.Duration, moved bool) error {
 	if moved && here < quarantine {
 		return &restarted{true, at, here, g.covers, quarantine}
 	}
@@ -70,7 +70,7 @@ func (g *guard) distrust(s *pool.Server, at time.Time, quarantine, here time.Dur
 // A tenant is the server behind the address of a guarded node, as far as acquires and grants have shown.
 type tenant struct {
 	mu    sync.Mutex
-	last  *pool.Server // its last account of itself; nil if no server has answered yet
+	last  *wire.Server // its last account of itself; nil if no server has answered yet
 	alive time.Time    // it has answered a request that was sent then
 	since time.Time    // the address has led to it since then; zero if no other server was there before
 }
@@ -83,7 +83,7 @@ const maxStartError = 5 * time.Second
 // meet notes that s has answered a request sent at that time. If the address led to another server before, meet reports
 // so, and for how long it has led to s. A server that began to run after the other one had last answered may be the
 // other one, restarted: then its age alone tells when it counts.
-func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved bool) {
+func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isLocked(s) {
@@ -97,7 +97,7 @@ func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved
 }
 
 // peek returns what meet would, and notes nothing.
-func (t *tenant) peek(s *pool.Server, sent time.Time) (here time.Duration, moved bool) {
+func (t *tenant) peek(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	since := t.sinceLocked(s, sent)
@@ -105,7 +105,7 @@ func (t *tenant) peek(s *pool.Server, sent time.Time) (here time.Duration, moved
 }
 
 // sinceLocked returns the new t.since if s has answered a request sent at that time.
-func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
+func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	switch {
 	case t.isLocked(s):
 		return t.since
@@ -116,7 +116,7 @@ func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
 }
 
 // isLocked reports whether t is s.
-func (t *tenant) isLocked(s *pool.Server) bool {
+func (t *tenant) isLocked(s *wire.Server) bool {
 	switch {
 	case t.last == nil || t.last.RunID != s.RunID:
 		return false
@@ -130,7 +130,7 @@ func (t *tenant) isLocked(s *pool.Server) bool {
 }
 
 // startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.
-func startOf(s *pool.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
+func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
 var errUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
 

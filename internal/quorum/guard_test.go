@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows when a restarted node counts again.
@@ -21,21 +21,21 @@ func TestNodeCounts(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		guard  time.Duration
-		server *pool.Server
+		server *wire.Server
 		want   bool
 	}{
 		"no guard, unknown":         {0, nil, true},
-		"no guard, just started":    {0, &pool.Server{At: now}, true},
+		"no guard, just started":    {0, &wire.Server{At: now}, true},
 		"unknown":                   {sec, nil, false},
-		"new":                       {sec, &pool.Server{At: now, New: true}, true},
-		"just started":              {sec, &pool.Server{At: now}, false},
-		"a nanosecond too early":    {sec, &pool.Server{At: now.Add(1), Uptime: 2012 * ms}, false},
-		"in time":                   {sec, &pool.Server{At: now, Uptime: 2012 * ms}, true},
-		"identified long ago":       {sec, &pool.Server{At: now.Add(-2012 * ms)}, true},
-		"identified after the vote": {sec, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
-		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
-		"almost the longest":        {math.MaxInt64 - sec, &pool.Server{At: now, Uptime: time.Hour}, false},
-		"new, identified after it":  {sec, &pool.Server{At: now.Add(time.Hour), New: true}, true},
+		"new":                       {sec, &wire.Server{At: now, New: true}, true},
+		"just started":              {sec, &wire.Server{At: now}, false},
+		"a nanosecond too early":    {sec, &wire.Server{At: now.Add(1), Uptime: 2012 * ms}, false},
+		"in time":                   {sec, &wire.Server{At: now, Uptime: 2012 * ms}, true},
+		"identified long ago":       {sec, &wire.Server{At: now.Add(-2012 * ms)}, true},
+		"identified after the vote": {sec, &wire.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
+		"longest guard":             {math.MaxInt64, &wire.Server{At: now, Uptime: time.Hour}, false},
+		"almost the longest":        {math.MaxInt64 - sec, &wire.Server{At: now, Uptime: time.Hour}, false},
+		"new, identified after it":  {sec, &wire.Server{At: now.Add(time.Hour), New: true}, true},
 	} {
 		err := (&guard{c.guard, &tenant{}}).Distrust(c.server, now, percent{}, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
@@ -48,11 +48,11 @@ func TestNodeCounts(t *testing.T) {
 func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	now := time.Now()
 	n := &guard{sec, &tenant{}}
-	server := func(id string, began time.Duration) *pool.Server {
-		return &pool.Server{RunID: id, At: now.Add(began), New: id == "first"}
+	server := func(id string, began time.Duration) *wire.Server {
+		return &wire.Server{RunID: id, At: now.Add(began), New: id == "first"}
 	}
 	first, older := server("first", -time.Hour), server("older", -time.Hour)
-	at := func(s *pool.Server, at time.Duration) error { return n.Distrust(s, now.Add(at), percent{}, 0) }
+	at := func(s *wire.Server, at time.Duration) error { return n.Distrust(s, now.Add(at), percent{}, 0) }
 	require.NoError(t, at(first, 0))
 	require.NoError(t, at(first, 10*sec))
 	require.EqualError(t, at(older, 11*sec), "its address has led to another server for 0s, and the restart guard (1s + 1.012s) ignores it for another 2.012s")
@@ -85,7 +85,7 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	require.NoError(t, at(server("", -time.Hour), 0))
 	for ran, want := range map[float64]bool{2: false, 3: false, 4: false, 5: true} {
 		then := now.Add(2 * time.Hour)
-		_, moved := n.tenant.peek(&pool.Server{At: then, Uptime: time.Duration(ran * float64(time.Hour))}, then)
+		_, moved := n.tenant.peek(&wire.Server{At: then, Uptime: time.Duration(ran * float64(time.Hour))}, then)
 		assert.Equal(t, want, moved, "it has been running for %v h", ran)
 	}
 }
@@ -94,8 +94,8 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 func TestGuardOfAMovedAddressDoesNotBeginWithALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &guard{sec, &tenant{}}
-		first, other := &pool.Server{RunID: "first", At: time.Now(), New: true}, &pool.Server{RunID: "other", Uptime: time.Hour, At: time.Now()}
-		distrust := func(s *pool.Server) error { return n.Distrust(s, time.Now(), percent{}, 0) }
+		first, other := &wire.Server{RunID: "first", At: time.Now(), New: true}, &wire.Server{RunID: "other", Uptime: time.Hour, At: time.Now()}
+		distrust := func(s *wire.Server) error { return n.Distrust(s, time.Now(), percent{}, 0) }
 		require.NoError(t, distrust(first))
 		quarantine := n.Quarantine(percent{}, 0)
 		for range 3 {
@@ -135,7 +135,7 @@ type linked struct {
 	open bool
 }
 
-func (l linked) Link() pool.Link { return pool.Link{Open: l.open} }
+func (l linked) Link() wire.Link { return wire.Link{Open: l.open} }
 
 // A set is open without a node that is known to be dead, so an acquire under a restart guard does not wait for it each time.
 func TestSetIsOpenAsSoonAsAQuorumAndAllButLateNodesAre(t *testing.T) {
@@ -153,7 +153,7 @@ func TestSetIsOpenAsSoonAsAQuorumAndAllButLateNodesAre(t *testing.T) {
 		"none":                     {0, 0b11111, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var pools []pool.Pool
+			var pools []wire.Pool
 			for i := range 5 {
 				pools = append(pools, linked{&puppet.Puppet{}, c.open.Has(i)})
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tells which nodes are down, as far as the traffic of locks shows. Nothing is sent to find out.
@@ -78,7 +78,7 @@ const (
 
 // IsNameDenied reports whether a node's user may not access the keys of a lock. Locks with other names may be allowed.
 func IsNameDenied(err error) bool {
-	if err == nil || !pool.IsDenied(err) {
+	if err == nil || !wire.IsDenied(err) {
 		return false
 	}
 	text := err.Error()
@@ -262,11 +262,11 @@ func (b *Brief) missing(err error) int32 {
 	switch {
 	case isDistrust(err):
 		return counts // it answers, but its grants do not count
-	case b.Op == Lock && (pool.IsOutOfMemory(err) || IsDenial(err)):
+	case b.Op == Lock && (wire.IsOutOfMemory(err) || IsDenial(err)):
 		return acquires // it may still prolong keys
 	case b.Purpose == Looking && IsDenial(err):
 		return answers // the user lacks a right that no grant needs
-	case pool.IsRefusal(err):
+	case wire.IsRefusal(err):
 		return grants // also after a refused release: the next one may find nothing to write
 	}
 	return answers

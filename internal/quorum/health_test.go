@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows what a tracer is told: of votes, and of nodes that are down.
@@ -244,13 +244,13 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		"restarted, when it is asked": {Looking, claim.Failure(errUnknownServer), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.True(t, pool.IsDenied(denied{}))
+			require.True(t, wire.IsDenied(denied{}))
 			s, to := newScene(2), &tracer{}
 			r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
 			r.NoteHealth(1, c.vote, nil)
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
-			refuses := c.purpose == Granting && pool.IsRefusal(c.vote.Err)
+			refuses := c.purpose == Granting && wire.IsRefusal(c.vote.Err)
 			r.NoteHealth(1, claim.Vote{Choice: claim.Refused}, nil)
 			assert.Equal(t, c.down && !refuses, len(to.hears()) == 1, "up again with any answer")
 			r.NoteHealth(1, granted, nil)
@@ -260,7 +260,7 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 	s := newScene(1)
 	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
 
-	for _, err := range []error{lacksScript{}, pool.OfScript(refusal("ERR unknown command 'EVALSHA'"))} {
+	for _, err := range []error{lacksScript{}, wire.OfScript(refusal("ERR unknown command 'EVALSHA'"))} {
 		s, to := newScene(1), &tracer{}
 		r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Op: Lock, Purpose: Granting}}, false)
 		r.NoteHealth(0, claim.Failure(refusal("ERR unknown command 'EVAL'")), nil)

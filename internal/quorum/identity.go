@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tells which server answers for a node. Two nodes of one set that are one server count once:
@@ -23,7 +23,7 @@ import (
 type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
 	later   atomic.Bool                   // that acquire has failed: the next one waits
-	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
+	servers []atomic.Pointer[wire.Server] // by node: the process that answered last, if known
 
 	mu        sync.Mutex               // guards asking, told, and the comparison of all nodes when one of them changes
 	asking    chan struct{}            // closed when the call of Identify that asks the nodes has ended; nil if none asks
@@ -101,7 +101,7 @@ func (s *servers) FirstToIdentify() bool {
 	}
 	first := false
 	for _, n := range s.Nodes {
-		known, ok := n.Pool.(pool.Met)
+		known, ok := n.Pool.(wire.Met)
 		first = !ok || !known.MetBefore() || first // first stands last, so that MetBefore is called on every node
 	}
 	return first
@@ -112,7 +112,7 @@ func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
 // Heard returns node i's reply to c, without arguments of c that it repeats in the text of an error. Each reply to a command
 // with the value of a lock passes here first. Heard also does what NoteReply does.
-func (s *servers) Heard(i int, reply pool.Reply, c *script.Command) pool.Reply {
+func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	s.NoteReply(i, reply)
 	if reply.Err != nil {
 		reply.Err = c.Conceal(reply.Err)
@@ -122,26 +122,26 @@ func (s *servers) Heard(i int, reply pool.Reply, c *script.Command) pool.Reply {
 
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
 // may lead to another server by now. Then node i counts for itself alone.
-func (s *servers) NoteReply(i int, reply pool.Reply) {
+func (s *servers) NoteReply(i int, reply wire.Reply) {
 	if isKnown(reply.Server) {
 		s.NoteServer(i, reply.Server)
-	} else if s.joint && reply.Fate == pool.Answered && s.identity.servers[i].Load() != nil {
+	} else if s.joint && reply.Fate == wire.Answered && s.identity.servers[i].Load() != nil {
 		s.note(i, nil)
 	}
 }
 
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
-func (s *servers) NoteServer(i int, server *pool.Server) {
+func (s *servers) NoteServer(i int, server *wire.Server) {
 	if isKnown(server) && s.identity.servers[i].Load() != server {
 		s.note(i, server)
 	}
 }
 
 // isKnown reports whether s says which server it is.
-func isKnown(s *pool.Server) bool { return s != nil && s.RunID != "" }
+func isKnown(s *wire.Server) bool { return s != nil && s.RunID != "" }
 
-func (s *servers) note(i int, server *pool.Server) {
+func (s *servers) note(i int, server *wire.Server) {
 	known := s.identity
 	known.mu.Lock()
 	defer known.mu.Unlock()
@@ -320,7 +320,7 @@ func (s *Set) MayBeOne(i int, t *Set, j int) bool {
 }
 
 // sameServer reports whether two answers are known to come from one process.
-func sameServer(s, t *pool.Server) bool {
+func sameServer(s, t *wire.Server) bool {
 	return isKnown(s) && isKnown(t) && s.RunID == t.RunID
 }
 

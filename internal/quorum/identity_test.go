@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows that a set knows which of its nodes are one server, and what a node knows of itself.
@@ -79,7 +79,7 @@ func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
 		for _, order := range [][]int{{0, 1, 3}, {3, 1, 0}} {
 			inScene(t, 4, func(s *scene) {
 				s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
-				by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: fmt.Sprint(shared)}}
+				by := []*wire.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: fmt.Sprint(shared)}}
 				s.NoteServer(shared, by[shared])
 				s.NoteServer(3, by[3])
 				r := s.start(&act{})
@@ -133,7 +133,7 @@ func (j jointOf) AsOne(a, b int) claim.Rule {
 
 // A keyed pool is one whose keyspace is known.
 type keyed struct {
-	pool.Pool
+	wire.Pool
 	keys any
 }
 
@@ -143,7 +143,7 @@ func (k keyed) Keyspace() any { return k.keys }
 // others.
 func newJointScene() *scene {
 	s := newScene(5)
-	var pools []pool.Pool
+	var pools []wire.Pool
 	for i, p := range s.puppets {
 		pools = append(pools, keyed{p, i / 4})
 	}
@@ -165,7 +165,7 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 		known, another := run("a"), run("b")
 		s.NoteServer(0, known)
 		s.NoteServer(3, known)
-		for by, want := range map[*pool.Server]error{known: nil, another: errOtherServer} {
+		for by, want := range map[*wire.Server]error{known: nil, another: errOtherServer} {
 			r := s.Start(t.Context(), &act{}, false)
 			assert.Empty(t, s.puppets[3].Sent())
 			s.by(by, 0, mine)
@@ -192,11 +192,11 @@ func TestJointReplyOfAnUnknownServer(t *testing.T) {
 	a := run("a")
 	s.NoteServer(0, a)
 	s.NoteServer(3, a)
-	s.NoteReply(0, pool.Reply{Fate: pool.Unknown})
+	s.NoteReply(0, wire.Reply{Fate: wire.Unknown})
 	assert.NotEqual(t, full, s.Rule(), "nobody has answered")
-	s.NoteReply(0, pool.Reply{Fate: pool.Answered})
+	s.NoteReply(0, wire.Reply{Fate: wire.Answered})
 	assert.Equal(t, full, s.Rule())
-	s.NoteReply(0, pool.Reply{Fate: pool.Answered, Server: a})
+	s.NoteReply(0, wire.Reply{Fate: wire.Answered, Server: a})
 	assert.NotEqual(t, full, s.Rule())
 }
 
@@ -204,7 +204,7 @@ func TestJointReplyOfAnUnknownServer(t *testing.T) {
 // would be left with too few nodes.
 func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	s := newJointScene()
-	s.Set = NewSet([]pool.Pool{
+	s.Set = NewSet([]wire.Pool{
 		keyed{s.puppets[0], 0}, keyed{s.puppets[1], 0}, keyed{s.puppets[2], 0}, keyed{s.puppets[3], 0},
 	}, NewKnown(4), jointOf{nodes(0), nodes(1, 2, 3)})
 	full := s.FullRule()
@@ -246,14 +246,14 @@ func (m *met) MetBefore() bool {
 
 func TestOneAcquireIntroduces(t *testing.T) {
 	for name, c := range map[string]struct {
-		pools []pool.Pool
+		pools []wire.Pool
 		want  bool
 	}{
-		"nobody has met them":   {[]pool.Pool{&met{}, &met{}}, true},
-		"all are known":         {[]pool.Pool{&met{before: true}, &met{before: true}}, false},
-		"one is not":            {[]pool.Pool{&met{}, &met{before: true}}, true},
-		"one does not tell":     {[]pool.Pool{&met{before: true}, &puppet.Puppet{}}, true},
-		"the last has been met": {[]pool.Pool{&puppet.Puppet{}, &met{before: true}}, true},
+		"nobody has met them":   {[]wire.Pool{&met{}, &met{}}, true},
+		"all are known":         {[]wire.Pool{&met{before: true}, &met{before: true}}, false},
+		"one is not":            {[]wire.Pool{&met{}, &met{before: true}}, true},
+		"one does not tell":     {[]wire.Pool{&met{before: true}, &puppet.Puppet{}}, true},
+		"the last has been met": {[]wire.Pool{&puppet.Puppet{}, &met{before: true}}, true},
 	} {
 		s := setOf(c.pools...)
 		assert.Equal(t, c.want, s.FirstToIdentify(), name)

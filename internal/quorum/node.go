@@ -4,33 +4,33 @@ import (
 	"errors"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A Node is one independent Redis, as a Set knows it.
 type Node struct {
-	pool.Pool
+	wire.Pool
 	Index int
 
 	usable   bool
-	listed   string      // what stands for it in a list of addresses: see pool.Pool
-	linked   pool.Linked // nil if the pool is none
+	listed   string      // what stands for it in a list of addresses: see wire.Pool
+	linked   wire.Linked // nil if the pool is none
 	keyspace any         // equal for two nodes of one server if they have the same keys; nil if not known
 
 	guard
 	denials
 }
 
-func newNode(i int, p pool.Pool, t *tenant) *Node {
+func newNode(i int, p wire.Pool, t *tenant) *Node {
 	n := &Node{Pool: p, Index: i, guard: guard{tenant: t}}
 	if n.usable = Unusable(p) == nil; n.usable {
 		n.listed, n.keyspace = p.String(), Keyspace(p)
-		if known, ok := p.(pool.Listed); ok {
+		if known, ok := p.(wire.Listed); ok {
 			n.listed = known.Listed()
 		}
 	}
-	n.linked, _ = p.(pool.Linked)
-	if guarded, ok := p.(pool.Guarded); ok {
+	n.linked, _ = p.(wire.Linked)
+	if guarded, ok := p.(wire.Guarded); ok {
 		n.covers = guarded.RestartGuard()
 	}
 	return n
@@ -46,8 +46,8 @@ func (n *Node) Address() string {
 
 // Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
 // nil if p does not tell.
-func Keyspace(p pool.Pool) any {
-	if known, ok := p.(pool.Keyed); ok {
+func Keyspace(p wire.Pool) any {
+	if known, ok := p.(wire.Keyed); ok {
 		return known.Keyspace()
 	}
 	return nil
@@ -55,24 +55,24 @@ func Keyspace(p pool.Pool) any {
 
 // IsClosed reports whether the user has closed the client of n.
 func (n *Node) IsClosed() bool {
-	c, ok := n.Pool.(pool.Closable)
+	c, ok := n.Pool.(wire.Closable)
 	return ok && c.ClientClosed()
 }
 
 // silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
 func (n *Node) silent() time.Duration {
-	if p, ok := n.Pool.(pool.Waiting); ok {
+	if p, ok := n.Pool.(wire.Waiting); ok {
 		return p.Silent()
 	}
 	return 0
 }
 
 // Unusable returns why p can never serve, nil if it may.
-func Unusable(p pool.Pool) error {
+func Unusable(p wire.Pool) error {
 	if p == nil {
 		return errors.New("it is nil")
 	}
-	if known, ok := p.(pool.Failing); ok {
+	if known, ok := p.(wire.Failing); ok {
 		return known.Err()
 	}
 	return nil

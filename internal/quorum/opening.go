@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file gives the opening of connections a deadline of its own. A far node has answered a dial and a greeting only
@@ -30,18 +30,18 @@ const (
 )
 
 // link returns the connection of n, zero if the pool does not tell.
-func (n *Node) link() pool.Link {
+func (n *Node) link() wire.Link {
 	if n.linked != nil {
 		return n.linked.Link()
 	}
-	return pool.Link{}
+	return wire.Link{}
 }
 
 // isOpening reports whether a connection is being opened.
-func isOpening(l pool.Link) bool { return !l.Open && !l.Since.IsZero() }
+func isOpening(l wire.Link) bool { return !l.Open && !l.Since.IsZero() }
 
 // opening returns how long the opening of link may take: as the client says, and at most l.Open.
-func (l Limits) opening(link pool.Link) time.Duration {
+func (l Limits) opening(link wire.Link) time.Duration {
 	if link.Limit > 0 {
 		return min(l.Open, link.Limit)
 	}
@@ -49,7 +49,7 @@ func (l Limits) opening(link pool.Link) time.Duration {
 }
 
 // deadlineOf returns the node deadline of a node with that link, from when its request could be written.
-func (l Limits) deadlineOf(link pool.Link) time.Duration {
+func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
@@ -87,7 +87,7 @@ func (r *Round) awaitOpeningLocked() bool {
 
 // leftToAnswer returns for how much longer r, which began that long ago, waits for node i, whose link is l. late says that
 // callers have waited for the node in vain.
-func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
+func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
 	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
 		deadline += min(l.Distance+l.Distance/2, limits.Far)
@@ -103,7 +103,7 @@ func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Durat
 		return 0
 	}
 	left := min(limits.opening(l)-lasts, limits.Open-began)
-	if r.hastened || late || l.Step == pool.Greeting {
+	if r.hastened || late || l.Step == wire.Greeting {
 		left = min(left, r.reach(l, limits)-time.Since(l.Sign))
 	}
 	return left
@@ -133,7 +133,7 @@ func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 }
 
 // reach returns how long a node whose connection is being opened may give no sign of life.
-func (r *Round) reach(l pool.Link, limits Limits) time.Duration {
+func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	reach := limits.Reach
 	switch {
 	case r.hastened:
@@ -178,7 +178,7 @@ func (r *Round) noteOpeningLocked(within time.Duration) {
 }
 
 // noAnswerTo returns the error of a node whose connection could not be opened in that time.
-func noAnswerTo(step pool.Step, within time.Duration) error {
+func noAnswerTo(step wire.Step, within time.Duration) error {
 	if within == 0 {
 		return fmt.Errorf("%w to the %v yet", ErrNoAnswer, step)
 	}

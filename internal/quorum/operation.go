@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // An Operation gives a round its meaning: what is sent, and what the nodes' replies say.
@@ -16,7 +16,7 @@ type Operation interface {
 	// Judge returns how node i's reply counts, and notes what else the reply says. v is how the reply counts
 	// by itself. Judge is called for every reply, even after the decision, on the goroutine of the node's
 	// pool.
-	Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote
+	Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote
 }
 
 // A Brief is what a round knows of its operation.
@@ -159,11 +159,11 @@ func (Ping) Brief() Brief { return Brief{Call: claim.Ping()} }
 func (p Ping) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
 
 // Judge implements Operation.
-func (p Ping) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+func (p Ping) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	if p.Whole == nil || v.Choice != claim.Granted {
 		return v
 	}
-	if known, ok := p.Whole[i].Pool.(pool.Partial); ok {
+	if known, ok := p.Whole[i].Pool.(wire.Partial); ok {
 		if why := known.Partial(); why != nil {
 			return claim.Failure(why)
 		}

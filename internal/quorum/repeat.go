@@ -2,7 +2,7 @@ package quorum
 
 import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its network
@@ -17,7 +17,7 @@ import (
 type repeated Round
 
 // Receive takes a node's reply.
-func (p *repeated) Receive(i int, reply pool.Reply) {
+func (p *repeated) Receive(i int, reply wire.Reply) {
 	r := (*Round)(p)
 	r.mu.Lock()
 	again := r.rare.again

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
@@ -61,7 +61,7 @@ func (r *Round) rareLocked() *rare {
 // A Ballot is what a round keeps for one node. It is kept small, because every round has several.
 type Ballot struct {
 	detail *claim.Detail // of the vote
-	by     *pool.Server  // the server that voted, if known
+	by     *wire.Server  // the server that voted, if known
 	choice claim.Choice
 	found  claim.Found
 	full   bool  // the script was sent in full
@@ -105,7 +105,7 @@ type Decider interface{ Decided() }
 // NoCall is the context of a round that is part of no call of the user's.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes. It does not wait, because pool.Pool.Send never does. ctx is for the
+// Start sends op's command to all nodes. It does not wait, because wire.Pool.Send never does. ctx is for the
 // tracer alone.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
@@ -210,11 +210,11 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 	if records {
 		record.Sending(i)
 	}
-	to := pool.Receiver(r)
+	to := wire.Receiver(r)
 	if r.Ballots[i].again {
 		to = (*repeated)(r)
 	}
-	err := r.set.Nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.brief.Within, To: to, Tag: i})
+	err := r.set.Nodes[i].Send(wire.Request{Args: args, RESP: resp, Within: r.brief.Within, To: to, Tag: i})
 	if err != nil && records {
 		record.Unsent(i)
 	}
@@ -222,19 +222,19 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 }
 
 // Receive takes a node's reply.
-func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, &r.brief.Call) }
+func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, reply, &r.brief.Call) }
 
-func (r *Round) receive(i int, reply pool.Reply, sent *claim.Call) {
+func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	reply = r.set.Heard(i, reply, &sent.Command)
 	r.NoteLate(i, reply)
-	if reply.Err != nil && pool.IsUnknown(reply.Err) && r.isBySHA(i) {
+	if reply.Err != nil && wire.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
 	v := r.op.Judge(i, reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
 	another, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
-	case pool.IsNoScript(reply.Err):
+	case wire.IsNoScript(reply.Err):
 		another, refusal = r.resend(i)
 	case IsForbidden(reply.Err):
 		another, mayGrant, refusal = r.sendAlone(i)
@@ -245,7 +245,7 @@ func (r *Round) receive(i int, reply pool.Reply, sent *claim.Call) {
 	if refusal != nil {
 		v.Err = refusal
 	}
-	if reply.Fate == pool.Unknown && v.Choice == claim.Failed && !pool.IsSilence(reply.Err) {
+	if reply.Fate == wire.Unknown && v.Choice == claim.Failed && !wire.IsSilence(reply.Err) {
 		r.noteLost(i)
 	}
 	r.Cast(i, &v, reply.Server)
@@ -260,7 +260,7 @@ func (r *Round) receive(i int, reply pool.Reply, sent *claim.Call) {
 func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
 		v := claim.Failure(failure)
-		if pool.IsWrongType(failure) && !IsNoQueue(failure) {
+		if wire.IsWrongType(failure) && !IsNoQueue(failure) {
 			v.Answer.Found = claim.Foreign
 		}
 		return v
@@ -297,7 +297,7 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 // client's user lacks the permission, the node lacks a command, a cluster keeps the key on another node than the lock, or
 // somebody has put a key of another type where the queue belongs.
 func IsForbidden(err error) bool {
-	return err != nil && (IsDenial(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
+	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
 
 // IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
@@ -370,7 +370,7 @@ func (r *Round) sendAgain() (refusals []error) {
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
 // none or it is not known. Cast changes *v to the vote as it counts. missed reports that the vote came too late to count,
 // although the votes before it have decided nothing.
-func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) (missed bool) {
+func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
 	if v.Choice != claim.Pending { // otherwise the node has been asked again
 		r.tellTracer(i, v, late, false)
@@ -423,7 +423,7 @@ func (r *Round) takeTrace(i int) (t trace) {
 
 // NoteHealth notes what node i's vote says of the node's health. by is the server process that gave the vote, nil if
 // there is none or it is not known.
-func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
+func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	if r.brief.Tracer == nil || r.set.retired.Load() || v.Err == errTakenBack { //nolint:errorlint // a sentinel
 		return
 	}
@@ -436,17 +436,17 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err), pool.IsWrongType(s.err), hasAnswered(s.err): // it answers: it only lacks the script, has a
+		case wire.IsNoScript(s.err), wire.IsWrongType(s.err), hasAnswered(s.err): // it answers: it only lacks the script, has a
 			// key of another type, or does not count here
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
-		case errors.As(s.err, new(*pool.OutstandingError)):
+		case errors.As(s.err, new(*wire.OutstandingError)):
 			return // nothing was sent to it, because the program owes it too much at once: earlier requests show its health
 		}
 		s.proof = r.brief.missing(s.err)
 	}
-	if s.err == nil && !pool.IsNoScript(v.Err) && r.set.known.health[i].isDown() || IsDenial(s.err) && !IsNameDenied(s.err) {
+	if s.err == nil && !wire.IsNoScript(v.Err) && r.set.known.health[i].isDown() || IsDenial(s.err) && !IsNameDenied(s.err) {
 		s.kind = r.kind(i)
 	}
 	switch denies := r.deniesName(s.err); {
@@ -487,7 +487,7 @@ func (r *Round) kindLocked(i int) int32 {
 
 // see notes the observation s of a node. A node that is down, and answers while its restart guard makes its votes not
 // count, stays down. see returns why the node is down, nil if it is up.
-func (r *Round) see(s observation, by *pool.Server) error {
+func (r *Round) see(s observation, by *wire.Server) error {
 	n, h := s.node, &r.set.known.health[s.node.Index]
 	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
 		switch {
@@ -538,7 +538,7 @@ var errOtherServer = errors.New("it is another server than before, which may be 
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
 // too. late reports whether the vote came too late to count. add changes *v to the vote as it counts.
-func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late, missed bool) {
+func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
@@ -587,7 +587,7 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late, missed bool) {
 
 // onceLocked changes *v, the vote of node i, or the vote of another node, if both are addresses of one server. A server votes
 // once in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
-func (r *Round) onceLocked(i int, v *claim.Vote, by *pool.Server) {
+func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
 		if barred.Has(i) && v.Choice != claim.Failed {
@@ -985,10 +985,10 @@ func (res Result) InTheWay() (nodes claim.Nodes) {
 var errTakenBack = errors.New("Close came before anything was sent")
 
 // Recall takes back the requests of s's rounds of which nothing was sent, and those for node i for which which returns true.
-func (s *Set) Recall(which func(to pool.Receiver, i int) bool) {
+func (s *Set) Recall(which func(to wire.Receiver, i int) bool) {
 	for _, n := range s.Nodes {
-		if p, ok := n.Pool.(pool.Recalling); ok {
-			p.Recall(func(to pool.Receiver, tag int) bool {
+		if p, ok := n.Pool.(wire.Recalling); ok {
+			p.Recall(func(to wire.Receiver, tag int) bool {
 				r, is := to.(*Round)
 				if twice, was := to.(*repeated); was {
 					r, is = (*Round)(twice), true

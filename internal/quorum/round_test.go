@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows one round: what is sent, what counts, and how it ends.
@@ -110,8 +110,8 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 		inScene(t, 5, func(s *scene) {
 			a := &act{brief: Brief{Explain: explains}}
 			r := s.start(a)
-			s.reply(0, pool.Reply{Err: errBroken})
-			s.reply(1, pool.Reply{Err: errBroken})
+			s.reply(0, wire.Reply{Err: errBroken})
+			s.reply(1, wire.Reply{Err: errBroken})
 			s.plays("2o")
 			assert.Equal(s, !explains, r.IsFinal(), "two have failed, and two are silent")
 			s.plays("3o")
@@ -125,7 +125,7 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 			r := s.start(&act{brief: Brief{Explain: explains}})
 			for i := range 3 {
 				assert.False(s, r.IsFinal())
-				s.reply(i, pool.Reply{Err: errBroken})
+				s.reply(i, wire.Reply{Err: errBroken})
 			}
 			assert.True(s, r.IsFinal(), "none of the others can help")
 			s.within(r)

@@ -2,7 +2,7 @@
 // round sends one command to all nodes. A server that is known to be two nodes of joint sets gets it once. The
 // root of the library hands down the rule by which votes decide.
 //
-// A command goes down through Set.Start, Round.Send and pool.Pool.Send. A reply comes back through
+// A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through
 // Round.Receive, Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive
 // by themselves: a release repeats its command on each node until that node is settled, and uses a Round just to count,
 // and a fill is for single nodes.
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // A Set is the nodes of one Redsync, and what is known of them.
@@ -39,12 +39,12 @@ type Known struct {
 func NewKnown(nodes int) *Known {
 	return &Known{
 		health: make([]Health, nodes), tenants: make([]tenant, nodes),
-		identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)},
+		identity: identity{servers: make([]atomic.Pointer[wire.Server], nodes)},
 	}
 }
 
 // NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
-func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
+func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{known: known}
 	s.rule, s.identity = rule, &known.identity
 	for i, p := range pools {
@@ -74,7 +74,7 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 // there is no such node.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
-		if spread, ok := n.Pool.(pool.Spread); ok {
+		if spread, ok := n.Pool.(wire.Spread); ok {
 			for _, key := range keys[1:] {
 				if !spread.Together(keys[0], key) {
 					return n, keys[0], key
@@ -90,20 +90,20 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 func (s *Set) Publish(channel, message string) {
 	args := []any{"publish", channel, message}
 	for _, n := range s.Nodes {
-		_ = n.Send(pool.Request{Args: args, To: nobody{}})
+		_ = n.Send(wire.Request{Args: args, To: nobody{}})
 	}
 }
 
 // nobody receives the answers to messages.
 type nobody struct{}
 
-// Receive implements pool.Receiver.
-func (nobody) Receive(int, pool.Reply) {}
+// Receive implements wire.Receiver.
+func (nobody) Receive(int, wire.Reply) {}
 
-// IsBehind reports whether a node that answers is behind with its replies: see pool.Pool.
+// IsBehind reports whether a node that answers is behind with its replies: see wire.Pool.
 func (s *Set) IsBehind() bool {
 	for _, n := range s.Nodes {
-		if p, ok := n.Pool.(pool.Limited); ok && p.IsBehind() {
+		if p, ok := n.Pool.(wire.Limited); ok && p.IsBehind() {
 			return true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file ends an acquire early whose votes are split. Several callers may have taken some nodes each, so that only
@@ -97,10 +97,10 @@ func (r *Round) stopClockLocked() {
 }
 
 // NoteLate notes what a reply of node i says of whether the node is late.
-func (r *Round) NoteLate(i int, reply pool.Reply) {
+func (r *Round) NoteLate(i int, reply wire.Reply) {
 	late := &r.set.known.late
 	switch {
-	case reply.Fate != pool.Answered:
+	case reply.Fate != wire.Answered:
 		late.add(claim.Nodes(0).With(i))
 	case late.load().Has(i) && r.isInTime():
 		late.remove(i)

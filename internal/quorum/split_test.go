@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows when an acquire ends because its votes are split, and which nodes are late.
@@ -237,7 +237,7 @@ func TestNodeIsLateUntilItAnswersInTime(t *testing.T) {
 		s.plays("4+")
 		assert.False(s, late(s), "it has answered soon after the decision")
 
-		s.reply(4, pool.Reply{Err: errors.New("the connection broke")})
+		s.reply(4, wire.Reply{Err: errors.New("the connection broke")})
 		assert.True(s, late(s))
 		wins(s)
 		time.Sleep(minPatience + time.Nanosecond)

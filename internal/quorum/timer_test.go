@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file shows that the deadline of a round is its own, although timers are used again.
@@ -49,7 +49,7 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := false
-		s := setOf(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		s := setOf(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if slow {
 				time.Sleep(2 * ms)
 			}
@@ -89,9 +89,9 @@ func TestLongestTimesOfARound(t *testing.T) {
 }
 
 // A mute pool never answers, and keeps no request.
-type mute struct{ pool.Pool }
+type mute struct{ wire.Pool }
 
-func (mute) Send(pool.Request) error { return nil }
+func (mute) Send(wire.Request) error { return nil }
 func (mute) String() string          { return "mute" }
 
 // A round whose caller has given it up is not kept in memory until its deadline. For an extension of a lock

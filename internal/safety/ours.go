@@ -7,13 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // Ours returns an Open for this project's library, with options as defaults of its locks.
 func Ours(options ...redsync.Option) Open {
 	return func(clients []*redis.Client) Library {
-		pools := make([]pool.Pool, len(clients))
+		pools := make([]wire.Pool, len(clients))
 		for i, c := range clients {
 			pools[i] = pool.New(c)
 		}
@@ -24,7 +25,7 @@ func Ours(options ...redsync.Option) Open {
 // OursOnPlainClients is an Open for this project's library. It hides the types of the clients, so
 // that their pools have no stream.
 func OursOnPlainClients(clients []*redis.Client) Library {
-	pools := make([]pool.Pool, len(clients))
+	pools := make([]wire.Pool, len(clients))
 	for i, c := range clients {
 		pools[i] = pool.New(struct{ redis.UniversalClient }{c})
 	}

@@ -2,7 +2,7 @@ package script
 
 import (
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // Conceal returns err, the error of a node's reply to c, with a text that ends before the first argument of c that it
@@ -18,7 +18,7 @@ func (c Command) Conceal(err error) error {
 	if before == text {
 		return err
 	}
-	if pool.IsRefusal(err) {
+	if wire.IsRefusal(err) {
 		return concealedAnswer(before)
 	}
 	return &concealed{before, err}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 type refusal string
@@ -71,8 +71,8 @@ func TestConcealedTextsSayTheSame(t *testing.T) {
 			before := refusal(strings.ReplaceAll(text, "%s", "'"+value+"'"))
 			after := Valid(lockOf(value)).Conceal(before)
 			for what, is := range map[string]func(error) bool{
-				"no script": pool.IsNoScript, "denied": pool.IsDenied, "not run": pool.WasNotRun, "cross slot": pool.IsCrossSlot,
-				"wrong type": pool.IsWrongType, "permanent": pool.IsPermanent, "refusal": pool.IsRefusal, "no memory": pool.IsOutOfMemory,
+				"no script": wire.IsNoScript, "denied": wire.IsDenied, "not run": wire.WasNotRun, "cross slot": wire.IsCrossSlot,
+				"wrong type": wire.IsWrongType, "permanent": wire.IsPermanent, "refusal": wire.IsRefusal, "no memory": wire.IsOutOfMemory,
 			} {
 				require.Equal(t, is(before), is(after), "%s: %q, %q", what, before, after)
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file reads what a node has of a lock, without changing it.
@@ -16,7 +16,7 @@ import (
 //go:embed inspect.lua
 var inspect string
 
-var inspectScript = pool.NewScriptOnDemand(func() string { return complete(inspect) })
+var inspectScript = wire.NewScriptOnDemand(func() string { return complete(inspect) })
 
 // Inspect reads the lock of k, its queue and its fencing register. alone leaves out the last two. ParseReport reads the
 // reply.

@@ -4,7 +4,7 @@ import (
 	_ "embed" // the sources
 	"fmt"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file makes the commands of a lease of several names. A node decides about all names at once: it grants,
@@ -206,14 +206,14 @@ func namesOf(element any) (names Names, ok bool) {
 }
 
 // newMultiRequest begins a command with the locks of m, and with room for the other keys and that many arguments.
-func newMultiRequest(s *pool.Script, m Multi, args int) request {
+func newMultiRequest(s *wire.Script, m Multi, args int) request {
 	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
 	r.keys(m.names.locks...)
 	return r
 }
 
 // ofMulti returns the command that runs s on the locks of m.
-func ofMulti(s *pool.Script, m Multi, args ...any) Command {
+func ofMulti(s *wire.Script, m Multi, args ...any) Command {
 	r := newRequest(s, keyCount+1+len(m.names.names)+len(args))
 	r.keys(m.names.locks...)
 	r.args(args...)

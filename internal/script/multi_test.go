@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tests what the scripts of several names do, rule by rule. The names are a, b and c.
@@ -152,7 +152,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 				g.entersMulti(abc, noPlace, noFence)
 				reply, err := run(command)
 				if rules == "-del" {
-					require.True(t, pool.IsDenied(err), "%v", err)
+					require.True(t, wire.IsDenied(err), "%v", err)
 				} else {
 					require.NoError(t, err)
 					got, err := ParseReleasedMulti(reply)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file tests what enter and release do on one node: on a real server and on an embedded one.
@@ -484,7 +484,7 @@ func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g.do("acl", "setuser", "default", "-del")
 	release := Release(lockV, noProcess, noTurn, noFence)
 	err := g.client.Do(t.Context(), release.InFull()...).Err()
-	require.True(t, pool.IsDenied(err), "%v", err)
+	require.True(t, wire.IsDenied(err), "%v", err)
 	g.expires()
 	g.lines(queueKey, "they1")
 }

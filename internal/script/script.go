@@ -13,7 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // What a script found at the key.
@@ -92,8 +92,8 @@ var (
 
 // newScript returns a script that is completed when the program first connects to a node, or first uses it: every
 // program that imports the library would pay for what is done here.
-func newScript(script string) *pool.Script {
-	return pool.NewScriptOf(func() string { return complete(script) })
+func newScript(script string) *wire.Script {
+	return wire.NewScriptOf(func() string { return complete(script) })
 }
 
 // complete returns a script with what it includes, and without comments and indentation: each new connection sends all
@@ -315,7 +315,7 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, l.queue(), process, turnover, fence)
 }
 
-func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
+func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
 	n, plain := 6, process.IsZero() && fence.Token == 0 && turnover.none()
 	if !plain {
 		n = 10 + len(turnover.Leave)
@@ -419,13 +419,13 @@ func (e Entered) Checked(token uint64) (Entered, error) {
 
 // A request is a command under construction, its keys first.
 type request struct {
-	script *pool.Script
+	script *wire.Script
 	cmd    []any
 	n      int // keys
 }
 
 // newRequest begins a command that will have about n elements.
-func newRequest(s *pool.Script, n int) request {
+func newRequest(s *wire.Script, n int) request {
 	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
 
@@ -483,11 +483,11 @@ func Heal(l Lock, ttl int64) Command {
 // A Command is what all nodes of a round are sent.
 type Command struct {
 	Args   []any
-	script *pool.Script
+	script *wire.Script
 }
 
 // of returns the command that runs s on the key that args begin with.
-func of(s *pool.Script, args ...any) Command {
+func of(s *wire.Script, args ...any) Command {
 	return Command{Args: s.Args(1, args...), script: s}
 }
 
@@ -497,7 +497,7 @@ var encodings = sync.Pool{New: func() any { return new([]byte) }}
 // WithRESP calls f with the command as RESP, which is valid until f returns.
 func (c Command) WithRESP(f func(resp []byte)) {
 	b := encodings.Get().(*[]byte)
-	*b, _ = pool.AppendCommand((*b)[:0], c.Args) // every element is a string or an integer
+	*b, _ = wire.AppendCommand((*b)[:0], c.Args) // every element is a string or an integer
 	f(*b)
 	encodings.Put(b)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // These tests show what the scripts of readers do on one node, rule by rule.
@@ -264,7 +264,7 @@ func TestReaderWhoMayNotDelete(t *testing.T) {
 	g, run := restrictedReaders(t, "-del")
 	g.run(EnterShared(lockV, ttl, Place{Ticket: aTicket(1, us).Shared(), Alive: alive}, noFence))
 	_, err := run(ReleaseShared(lockV, ProcessOf(us), noTurn, noFence))
-	require.True(t, pool.IsDenied(err), "%v", err)
+	require.True(t, wire.IsDenied(err), "%v", err)
 	time.Sleep(5 * time.Millisecond)
 	g.has("lock", nil)
 }

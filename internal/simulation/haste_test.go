@@ -19,6 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -143,7 +144,7 @@ func (h *haste) run() {
 func (h *haste) process(r *rand.Rand) *hasteProcess {
 	p := &hasteProcess{haste: h, slot: len(h.processes)}
 	guard := pool.WithRestartGuard(hasteExpiry + between(r, 0, 4*time.Second))
-	var pools []pool.Pool
+	var pools []wire.Pool
 	away := r.Perm(len(h.nodes))[:1+r.IntN(len(h.nodes))]
 	for j, n := range h.nodes {
 		far := min(h.farthest, between(r, 0, time.Millisecond))

@@ -22,6 +22,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -147,7 +148,7 @@ func zone(i int) int { return i % 2 }
 // process starts a process. If reaches is not nil, the process can reach only these nodes.
 func (b *badMinority) process(slot int, reaches []int) *badProcess {
 	p := &badProcess{badMinority: b, slot: slot}
-	pools := make([]pool.Pool, badNodes)
+	pools := make([]wire.Pool, badNodes)
 	for j, n := range b.nodes {
 		client := n.Client(func(opt *redis.Options) {
 			opt.DialTimeout, opt.ReadTimeout = badDial, badRead
@@ -171,7 +172,7 @@ func (b *badMinority) process(slot int, reaches []int) *badProcess {
 }
 
 // poolsOf returns the pools of some nodes.
-func poolsOf(pools []pool.Pool, nodes []int) (some []pool.Pool) {
+func poolsOf(pools []wire.Pool, nodes []int) (some []wire.Pool) {
 	for _, j := range nodes {
 		some = append(some, pools[j])
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -441,9 +442,9 @@ func (s *simulation) process(i, kind int) *process {
 // redsync makes a Redsync on clients.
 func (p *process) redsync(clients nodeClients) *redsync.Redsync {
 	s := p.simulation
-	var sets [][]pool.Pool
+	var sets [][]wire.Pool
 	for _, set := range clients {
-		var pools []pool.Pool
+		var pools []wire.Pool
 		for _, client := range set {
 			var options []pool.Option
 			if s.realm == guarded {

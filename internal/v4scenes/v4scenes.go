@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -35,7 +36,7 @@ func (s Scene) Play(t *testing.T, driver string, options []*redis.Options) {
 	t.Helper()
 	require.Len(t, options, MaxNodes)
 	st := stage{T: t, name: driver + "-" + s.Test}
-	var pools []pool.Pool
+	var pools []wire.Pool
 	for _, opt := range options[:s.Nodes] {
 		client := redis.NewClient(opt)
 		st.clients = append(st.clients, client)

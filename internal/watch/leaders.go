@@ -3,7 +3,7 @@ package watch
 import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // This file lets leaders tell those who watch a name that they lead, or do not lead any more. Nobody relies on what a
@@ -28,9 +28,9 @@ func Tell(k *lease.Keeper, name, message string) {
 // listen subscribes to the messages for a name on all nodes. It does not wait for them. A node that refuses is not asked
 // again. hint is called when the leader may have changed. It must not block.
 func listen(k *lease.Keeper, name string, hint func()) (end func()) {
-	var all []pool.Subscription
+	var all []wire.Subscription
 	for _, n := range k.Set.Nodes {
-		if p, ok := n.Pool.(pool.Subscriber); ok {
+		if p, ok := n.Pool.(wire.Subscriber); ok {
 			if s, err := p.Subscribe(script.LeaderChannel(name), listener{hint}); err == nil {
 				all = append(all, s)
 			}
@@ -46,14 +46,14 @@ func listen(k *lease.Keeper, name string, hint func()) (end func()) {
 // A listener receives what a node sends.
 type listener struct{ hint func() }
 
-// Subscribed implements pool.Listener. Messages of the time before may be lost.
+// Subscribed implements wire.Listener. Messages of the time before may be lost.
 func (l listener) Subscribed() { l.hint() }
 
-// Message implements pool.Listener.
+// Message implements wire.Listener.
 func (l listener) Message(string) { l.hint() }
 
-// Unsubscribed implements pool.Listener.
+// Unsubscribed implements wire.Listener.
 func (listener) Unsubscribed(error) {}
 
-// Refused implements pool.Listener.
+// Refused implements wire.Listener.
 func (listener) Refused(error) {}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -64,7 +65,7 @@ func story(*testing.T) {
 
 // pools returns pools of the nodes. Data takes 1 µs each way on the first connection to the first node, and 2 µs on
 // the second. On those to the next node it takes 4 µs and 8 µs, and so on.
-func pools(nodes embedded.Nodes) (pools []pool.Pool) {
+func pools(nodes embedded.Nodes) (pools []wire.Pool) {
 	for i, n := range nodes {
 		next := time.Microsecond << (2 * i)
 		dial := func(ctx context.Context, network, address string) (net.Conn, error) {

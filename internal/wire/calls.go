@@ -1,0 +1,255 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with Func. Such a
+// call may take as long as it likes, or never return.
+
+const (
+	// maxCalls is how many calls of one Pool may be under way. As long as calls end in time there is one.
+	maxCalls = 4
+
+	// slowCall is how long a call may take until the next request no longer waits for it.
+	slowCall = 200 * time.Millisecond
+
+	// longestCall is how long a call may take until its context ends. A little later its request counts as unanswered.
+	longestCall = maxReadTimeout
+
+	// longestWait is how long a request waits for its call, unless its sender wants the reply earlier.
+	longestWait = 3 * time.Second
+)
+
+// calls is a queue of requests, each of which is sent by a call of a function.
+type calls struct {
+	Config
+	each  func(ctx context.Context, req *Request) Reply // sends a request, and waits for its reply
+	batch func(batch []waiting)                         // sends requests, and delivers the replies; used if each is nil
+	then  func(req *Request, reply Reply)               // called after a reply is delivered; may be nil
+
+	delivering sync.Mutex // a Receiver gets one reply at a time
+
+	mu      sync.Mutex // guards what follows
+	queue   []waiting
+	owed    int
+	heard   time.Time // when the node has answered last
+	closed  bool
+	severed bool // the user has closed the client: no call can succeed any more
+	under   int  // how many goroutines are in run
+	stuck   int  // how many of them execute a call that has taken too long
+	prompt  bool // one of them executes a call that is not slow, or looks for the next one
+}
+
+// A waiting request is in the queue since a certain time.
+type waiting struct {
+	Request
+	since time.Time
+}
+
+// CloseIdle has nothing to do: connections are not the pool's, and run ends by itself.
+func (c *calls) CloseIdle() {}
+
+// Link implements Linked. A connection is taken for open for a while after an answer.
+func (c *calls) Link() Link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Link{Open: !c.heard.IsZero() && time.Since(c.heard) < idleTimeout}
+}
+
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+func (c *calls) Send(req Request) error {
+	if err := c.usable(&req); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return ErrClosed
+	case c.severed:
+		return ErrClientClosed
+	case c.stuck == maxCalls:
+		return errStuck
+	}
+	if err := admit(c.owed, c.Outstanding, req.Reserved); err != nil {
+		return err
+	}
+	c.owed++
+	req.RESP = nil
+	c.queue = append(c.queue, waiting{req, time.Now()})
+	c.serve()
+	return nil
+}
+
+// serve starts a goroutine for what is queued, unless one will come to it, or there are enough. Its caller holds mu.
+func (c *calls) serve() {
+	if len(c.queue) > 0 && !c.prompt && c.under < maxCalls {
+		c.prompt = true
+		c.under++
+		go c.run()
+	}
+}
+
+// run executes what is queued, until nothing is left or another goroutine does.
+func (c *calls) run() {
+	prompt := true // this goroutine is the one that makes c prompt
+	defer func() { // also if the function ends its goroutine
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.under--
+		c.prompt = c.prompt && !prompt
+		c.serve()
+	}()
+	for prompt {
+		batch := c.take()
+		switch {
+		case batch == nil:
+			return
+		case c.each == nil:
+			c.batch(batch)
+		default:
+			prompt = false // c.execute says it again
+			c.execute(batch[0], &prompt)
+		}
+	}
+}
+
+// take returns what is sent next, nil if nothing is queued.
+func (c *calls) take() []waiting {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(c.queue), maxBatch)
+	if n == 0 {
+		c.queue = nil
+		return nil
+	}
+	if c.each != nil {
+		n = 1
+	}
+	batch := slices.Clone(c.queue[:n])
+	clear(c.queue[:n]) // they hold Receivers
+	c.queue = c.queue[n:]
+	return batch
+}
+
+// A call is one that is under way.
+type call struct {
+	*calls
+	req *Request
+
+	// mu of calls guards these.
+	slow, ended, told bool // told: its request has got a reply
+	watch             *time.Timer
+}
+
+// execute sends a request and delivers the reply. It sets prompt to false if another goroutine has taken over.
+func (c *calls) execute(next waiting, prompt *bool) {
+	if waited := time.Since(next.since); waited > cmp.Or(next.Within, longestWait) {
+		*prompt = true
+		c.deliver(&next.Request, Reply{Err: fmt.Errorf("%w: %v", errWaited, waited), Fate: NotSent})
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), longestCall)
+	defer cancel()
+	this := &call{calls: c, req: &next.Request}
+	reply := Reply{Err: noAnswer("", errEnded), Fate: Unknown} // if the function ends its goroutine
+	defer func() { *prompt = this.end(&reply) }()
+	c.mu.Lock() // watch is set before it is used
+	this.watch = time.AfterFunc(slowCall, this.look)
+	c.mu.Unlock()
+	reply = c.guarded(ctx, this.req)
+}
+
+var (
+	errEnded  = errors.New("pool: the call has ended its goroutine")
+	errNoEnd  = errors.New("pool: the call has not returned within 5.2s")
+	errStuck  = errors.New("pool: not sent: none of 4 calls has returned")
+	errWaited = errors.New("pool: not sent: it has waited too long behind other calls")
+	errNoType = errors.New("the call has returned a value of a type that no node answers with")
+)
+
+// guarded calls each, and turns a panic into an error.
+func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
+	var err error
+	defer func() {
+		if err != nil {
+			reply = Reply{Err: noAnswer("pool: the call has panicked: ", err), Fate: Unknown}
+		}
+	}()
+	defer recovered(&err)
+	return c.each(ctx, req)
+}
+
+// look is called when the call is slow, so that others do not wait for it, and when it has taken too long.
+func (c *call) look() {
+	c.mu.Lock()
+	switch {
+	case c.ended:
+		c.mu.Unlock()
+	case !c.slow:
+		c.slow, c.prompt = true, false
+		c.watch.Reset(longestCall) // a call that ends with its context returns before
+		c.serve()
+		c.mu.Unlock()
+	default:
+		c.told = true
+		var left []waiting
+		if c.stuck++; c.stuck == maxCalls { // nobody will come to what is queued
+			left, c.queue = c.queue, nil
+		}
+		c.mu.Unlock()
+		for i := range left {
+			c.deliver(&left[i].Request, Reply{Err: errStuck, Fate: NotSent})
+		}
+		c.deliver(c.req, Reply{Err: noAnswer("", errNoEnd), Fate: Unknown})
+	}
+}
+
+// end delivers the reply of the call, unless that is done. It returns false if the caller is to end.
+func (c *call) end(reply *Reply) (goesOn bool) {
+	c.watch.Stop()
+	c.mu.Lock()
+	c.ended = true
+	told := c.told
+	if told {
+		c.stuck--
+	}
+	if goesOn = !c.slow; c.slow && !c.prompt {
+		c.prompt, goesOn = true, true
+	}
+	c.mu.Unlock()
+	if !told {
+		c.deliver(c.req, *reply)
+	}
+	return goesOn
+}
+
+// deliver gives the sender of a request its reply.
+func (c *calls) deliver(req *Request, reply Reply) {
+	closed := reply.Err == ErrClientClosed //nolint:errorlint // set by each
+	c.mu.Lock()
+	c.owed--
+	c.severed = c.severed || closed
+	if reply.Fate == Answered {
+		c.heard = time.Now()
+	}
+	c.mu.Unlock()
+	c.delivering.Lock()
+	req.To.Receive(req.Tag, reply)
+	c.delivering.Unlock()
+	if c.then != nil {
+		c.then(req, reply)
+	}
+}

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"unicode"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file records which clients this process has used, and which nodes some of them have reached. A program may
+// make new pools for every request, but to the nodes it is still one process.
+
+// met holds the clients for which metBefore has been called.
+var met struct {
+	sync.Mutex // guards clients
+	clients    map[weak.Pointer[redis.Client]]struct{}
+}
+
+// metBefore reports whether it has been called before in this process with the same client. It
+// does not keep the client alive.
+func metBefore(user *redis.Client) bool {
+	client := weak.Make(user)
+	met.Lock()
+	defer met.Unlock()
+	if _, before := met.clients[client]; before {
+		return true
+	}
+	if met.clients == nil {
+		met.clients = make(map[weak.Pointer[redis.Client]]struct{})
+	}
+	met.clients[client] = struct{}{}
+	runtime.AddCleanup(user, forgetClient, client)
+	return false
+}
+
+func forgetClient(client weak.Pointer[redis.Client]) {
+	met.Lock()
+	defer met.Unlock()
+	delete(met.clients, client)
+}
+
+// MaxName is how many bytes a name of pool.WithName may have, and an address that was reached.
+const MaxName = 128
+
+// reached holds the address that each client without one of its own has reached last.
+var reached struct {
+	sync.Mutex // guards by
+	by         map[weak.Pointer[redis.Client]]string
+}
+
+// noteReached notes the address that a connection of a client has reached, if the client has none of its own.
+func noteReached(user *redis.Client, conn net.Conn) {
+	if hasAddress(user.Options()) {
+		return
+	}
+	address := remoteAddress(conn)
+	if _, _, err := net.SplitHostPort(address); err != nil || len(address) > MaxName || strings.ContainsFunc(address, unicode.IsControl) {
+		return
+	}
+	client := weak.Make(user)
+	reached.Lock()
+	defer reached.Unlock()
+	if reached.by == nil {
+		reached.by = make(map[weak.Pointer[redis.Client]]string)
+	}
+	if _, known := reached.by[client]; !known {
+		runtime.AddCleanup(user, forgetReached, client)
+	}
+	reached.by[client] = address
+}
+
+func forgetReached(client weak.Pointer[redis.Client]) {
+	reached.Lock()
+	defer reached.Unlock()
+	delete(reached.by, client)
+}
+
+// remoteAddress returns the address at the other end of conn, "" if conn does not tell. It recovers from panics,
+// because a user's Dialer may have returned any type.
+func remoteAddress(conn net.Conn) (address string) {
+	var err error // a conn that panics tells no address
+	defer recovered(&err)
+	if at := conn.RemoteAddr(); at != nil {
+		address = at.String()
+	}
+	return address
+}
+
+// addressOf returns what texts call the node of a client: the client's address, or the one that it has reached last.
+func addressOf(user *redis.Client) string {
+	opt := user.Options()
+	switch {
+	case opt.Network == "unix":
+		return opt.Addr
+	case hasAddress(opt):
+		return withoutUser(opt.Addr)
+	}
+	reached.Lock()
+	defer reached.Unlock()
+	if address, known := reached.by[weak.Make(user)]; known {
+		return address
+	}
+	return withoutUser(opt.Addr)
+}

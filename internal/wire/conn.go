@@ -1,0 +1,574 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// keptBuffer is the largest buffer that a connection reuses after writing it.
+	keptBuffer = 512 << 10
+
+	// renewPause is how long a connection serves before a NOAUTH, a READONLY or new credentials can
+	// make the stream replace it. Without this pause a node that answers NOAUTH or READONLY on every
+	// connection would cause endless reconnects.
+	renewPause = time.Second
+
+	// minLifetime lets a connection serve for a while even if the user's ConnMaxLifetime is
+	// shorter.
+	minLifetime = time.Second
+)
+
+// connections counts the connections that all streams have begun to open. Connection numbers
+// therefore keep rising from one stream of a client to the next.
+var connections atomic.Uint64
+
+// A conn is one connection of a stream, after its handshake. One goroutine writes what is queued,
+// another reads the replies and delivers them.
+type conn struct {
+	net      net.Conn
+	queue    *queue        // of the stream
+	user     *redis.Client // the user's client; the connection leads to the client's node
+	number   uint64
+	server   *Server       // the process at the other end, nil if unknown
+	lifetime time.Duration // after which it is retired; 0: never
+	opened   time.Time     // when the attempt to open it began
+	ready    time.Time     // when it began to serve
+	cancel   func()        // ends the context that the connection was opened with
+	asks     bool          // it has asked which server is at the other end
+	ended    chan struct{} // closed when the last reply has been delivered
+	silence  silence       // decides when to open a second connection, or give this one up
+	follows  *followed     // the user's client; nil if that is none of Sentinel
+	heed     heed          // which notifications the node may send
+
+	// Guarded by the queue's mu.
+	written   []queued // taken by serve, not yet by read, in order
+	inFlight  int      // taken by serve, not yet counted as delivered by read
+	retired   bool     // takes no more requests, and ends once nothing is in flight
+	dead      bool     // read has ended
+	cause     error    // why our side closed it
+	successor *conn    // the second connection that replaces this one
+
+	// Only read uses these.
+	moving    bool     // a notification to move has come
+	moved     bool     // it replaces a connection that was told to move; set before it serves
+	pushes    int      // since the last reply
+	batch     []queued // taken from written
+	next      int      // index in batch of the request to be answered next
+	delivered int      // replies delivered, not yet subtracted from inFlight
+}
+
+var errDone = errors.New("the connection is not needed any more")
+
+// connect opens a connection for q, and calls sign at each sign of life of the node. On an error no request has been
+// written. The end of ctx closes the connection.
+func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*conn, error) {
+	opt := user.Options()
+	c := &conn{
+		queue: q, user: user,
+		number: connections.Add(1), opened: time.Now(), lifetime: opt.ConnMaxLifetime,
+		ended: make(chan struct{}), heed: heedOf(user),
+	}
+	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
+	dial := dialTimeout(opt)
+	var asked *questions // more scripts may become known meanwhile
+	first := !q.connected.Swap(true)
+	question := func(h heed, mayKnow bool) *questions {
+		identifies, loads := q.identified.Load(), q.loadsScripts()
+		var known *loading
+		address := addressKey(opt)
+		if mayKnow && identifies && loads && address != "" {
+			if l, is := loadedAt(address); is {
+				known, loads = &l, false
+			}
+		}
+		asks := newQuestions(h, identifies, loads)
+		asks.address, asks.known = address, known
+		return asks
+	}
+	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
+		if c.heed, err = c.heed.on(opened); err == nil {
+			if asked == nil {
+				asked = question(c.heed, first)
+			}
+			c.server, err = askServer(ctx, cn, asked, opened)
+		}
+		if err == nil && asked.known != nil && !asked.known.isOf(c.server) {
+			c.server, err = askAgain(ctx, cn, question(c.heed, false))
+		}
+		if err == nil && q.share != nil {
+			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
+		}
+		return err
+	}
+	if opt.Addr == ofSentinel {
+		following, leave := context.WithCancelCause(ctx)
+		c.follows = followClient(following, user, func() { leave(errMoved) })
+		ctx = following
+	}
+	at := q.destination()
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
+	how.behind = func(greeted *ownConn) ([]byte, int) {
+		heeded, _ := c.heed.on(greeted) // ask returns the error
+		asked = question(heeded, first)
+		return asked.encoded(), len(asked.commands)
+	}
+	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
+	how.heard = func() { q.opening.Load().heard() }
+	var err error
+	c.net, err = open(ctx, user, how)
+	q.tried(ctx, at)
+	if err == nil && c.follows != nil {
+		err = c.follows.opened(c.net, c.server, c.leave)
+	}
+	if err != nil {
+		if isCutOffAt(err, loadsScript) {
+			now := time.Now()
+			q.cutAtScripts.Store(&now)
+		}
+		return nil, moved(ctx, err)
+	}
+	c.asks = asked.identifies()
+	noteReached(user, c.net)
+	return c, nil
+}
+
+// loadsScript is the name of the command that makes a node know a script.
+const loadsScript = "SCRIPT LOAD"
+
+// opener returns what opens a connection for q.
+func (q *queue) opener(user *redis.Client) opener[*conn] {
+	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, user, sign) }
+}
+
+// search returns a search for a connection for q.
+func (q *queue) search(user *redis.Client, pace time.Duration) *search[*conn] {
+	return &search[*conn]{open: q.opener(user), distance: &q.distance, pace: pace}
+}
+
+// serve carries requests until the connection has ended and every request that it took has its
+// reply. It returns the connection that replaces this one, nil if there is none.
+func (c *conn) serve() *conn {
+	c.silence.start(c.checkSilence)
+	if c.lifetime > 0 {
+		defer time.AfterFunc(max(c.lifetime, minLifetime), c.retire).Stop()
+	}
+	go c.read()
+	var encoded []byte
+	var requests []queued
+	for {
+		var err error
+		if encoded, requests, err = c.take(encoded, requests); err == nil {
+			// A write that hangs needs no deadline. Replies are owed meanwhile, and checkSilence
+			// closes a connection on which none arrives.
+			_, err = c.net.Write(encoded)
+		}
+		if err != nil {
+			c.abort(err)
+			break
+		}
+	}
+	<-c.ended
+	return c.successor
+}
+
+// take waits for requests, counts them as in flight, and returns them together with their
+// encoding. It hands the two slices of its arguments to the queue for reuse. An error means that
+// the connection must end.
+func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error) {
+	if cap(encoded) > keptBuffer {
+		encoded, requests = nil, nil
+	}
+	clear(requests) // drop the references
+	q, looked := c.queue, false
+	for {
+		if c.follows != nil {
+			c.follows.settle()
+		}
+		q.mu.Lock()
+		work := len(q.requests) > 0 && !c.retired
+		switch {
+		case c.dead, c.inFlight == 0 && (c.retired || q.ending && !work):
+			q.mu.Unlock()
+			return nil, nil, errDone
+		case work && !looked && c.inFlight == 0 && hasRested(q.quiet, time.Now()) && hasRested(c.ready, time.Now()):
+			q.mu.Unlock()
+			looked = true
+			if err := c.checkRested(q.life); err != nil {
+				return nil, nil, err
+			}
+			continue // it may have ended meanwhile
+		case work:
+			c.silence.taken(q.within, c.inFlight == 0)
+			q.within = 0
+			c.inFlight += len(q.requests)
+			c.written = append(c.written, q.requests...)
+			q.requests, requests = requests[:0], q.requests
+			q.encoded, encoded = encoded[:0], q.encoded
+			q.mu.Unlock()
+			return encoded, requests, nil
+		}
+		q.mu.Unlock()
+		<-q.wake
+		looked = false
+		// Let goroutines that are about to send do so first: fewer writes then carry
+		// more requests (bench/tried.md). If there are no such goroutines, this costs nothing.
+		runtime.Gosched()
+	}
+}
+
+// read delivers replies until the connection ends.
+func (c *conn) read() {
+	r := bufio.NewReaderSize(bookingReader{c}, readBuffer)
+	for {
+		value, err := readReply(r)
+		if p, is := value.(push); is {
+			err = c.notified(p)
+		} else if err == nil {
+			err = c.deliver(value)
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+	}
+}
+
+// deliver hands value to the Receiver of the oldest unanswered request.
+func (c *conn) deliver(value any) error {
+	if c.next == len(c.batch) && !c.takeWritten() {
+		return errUnsolicited
+	}
+	c.silence.pause()
+	c.pushes = 0
+	req := c.batch[c.next]
+	c.next++
+	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
+	if err, refused := value.(refusal); refused {
+		r.Value, r.Err = nil, c.explained(err)
+		if c.outdated(err) && time.Since(c.opened) >= renewPause {
+			c.retire()
+		}
+	}
+	c.queue.owed.Add(-1)
+	req.to.Receive(req.tag, r)
+	c.delivered++
+	return nil
+}
+
+// explained returns err, an answer of the node, with what it means for a client of one address.
+func (c *conn) explained(err refusal) error {
+	if c.queue.share == nil {
+		return err
+	}
+	return c.queue.share.heard(err)
+}
+
+// outdated reports whether the error answered by a node suggests that a new connection may do
+// better. It would use the current credentials, and reach the server that the address leads to
+// now.
+func (c *conn) outdated(err refusal) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
+		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
+}
+
+// takeWritten makes the requests that serve has taken since the last call the next batch. It reports
+// whether there are any.
+func (c *conn) takeWritten() bool {
+	clear(c.batch) // drop the references to what has been delivered
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	c.batch, c.written, c.next = c.written, c.batch[:0], 0
+	c.silence.nextBatch()
+	return len(c.batch) > 0
+}
+
+// retire ends the connection as soon as it owes nothing. Queued requests wait for the next
+// connection.
+func (c *conn) retire() {
+	c.queue.mu.Lock()
+	c.retired = true
+	c.queue.mu.Unlock()
+	c.queue.nudge()
+}
+
+// leave ends the connection at once, because the client uses another node now. Queued requests wait for the next
+// connection.
+func (c *conn) leave() {
+	c.retire()
+	c.abort(errMoved)
+}
+
+// renew retires the connection, so that the next one uses the current credentials. The connection
+// serves for renewPause first: otherwise, if the credentials changed all the time, no connection
+// would last long enough to serve.
+func (c *conn) renew() {
+	if left := renewPause - time.Since(c.opened); left > 0 {
+		time.AfterFunc(left, c.retire)
+		return
+	}
+	c.retire()
+}
+
+// bookingReader fills the buffer of read. Before each read from the network it calls book, once
+// for all replies that arrived together.
+type bookingReader struct{ *conn }
+
+func (r bookingReader) Read(p []byte) (int, error) {
+	r.book()
+	return r.net.Read(p)
+}
+
+// book subtracts the delivered replies from those in flight. The next silence begins now if a
+// reply is still owed, otherwise with the next request.
+func (c *conn) book() {
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.delivered > 0 {
+		c.inFlight -= c.delivered
+		c.delivered = 0
+		q.quiet = time.Now()
+		c.silence.broken(c.inFlight > 0)
+	}
+	if c.inFlight == 0 && (c.retired || q.ending) {
+		q.nudge()
+	}
+}
+
+// checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to search for a second
+// connection once c has been silent for as long as its requests accept (silence.patience). It gives c
+// up once c has been silent for the timeout.
+func (c *conn) checkSilence() {
+	q := c.queue
+	q.mu.Lock()
+	giveUp, d := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
+	timeout := c.silence.timeout
+	if d != nil {
+		var ctx context.Context
+		ctx, d.cancel = context.WithCancel(q.life)
+		q.openingSecond = true
+		go c.replace(ctx, d, q.search(c.user, q.distance.pace(c.silence.minPace())))
+	}
+	q.mu.Unlock()
+	if giveUp {
+		c.abort(fmt.Errorf("no reply for %v: %w", timeout, os.ErrDeadlineExceeded))
+	}
+}
+
+// replace searches for a second connection as long as c stays silent. If it finds one, it gives c up. Once read has
+// delivered Fate Unknown for everything that c owes, the stream continues on the second connection. If c is not silent
+// any more, replace closes the second connection. The next search begins when all tries of this one have ended: a node
+// that is slow, and not dead, is not asked for more.
+func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
+	next, found := s.run(ctx)
+	if found {
+		next.cancel = d.cancel
+		sleep(ctx, lastLook)
+	}
+	if c.succeeds(d, next) {
+		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))
+		return
+	}
+	d.cancel()
+	if found {
+		_ = next.net.Close()
+	}
+	s.wait()
+	c.queue.mu.Lock()
+	c.queue.openingSecond = false
+	c.queue.mu.Unlock()
+}
+
+// succeeds makes next the successor of c if c stayed silent while next was being opened, and reports
+// whether it did so. next is nil if the search has ended without a connection.
+func (c *conn) succeeds(d *second, next *conn) bool {
+	q := c.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !c.silence.outlasted(d, next != nil) || c.successor != nil {
+		return false
+	}
+	q.openingSecond = false
+	c.successor = next
+	return true
+}
+
+// abort makes read end, with cause as the reason.
+func (c *conn) abort(cause error) {
+	c.queue.mu.Lock()
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.queue.mu.Unlock()
+	_ = c.net.Close() // its error does not matter: cause says why the connection ends
+}
+
+// end closes the connection and delivers Fate Unknown to every unanswered request that serve has
+// taken.
+func (c *conn) end(err error) {
+	_ = c.net.Close()
+	q := c.queue
+	q.mu.Lock()
+	c.dead = true
+	lost := append(c.batch[c.next:], c.written...)
+	switch {
+	case c.cause != nil:
+		err = c.cause
+	case len(lost) > 0:
+		err = cutOffAt(commandName([]any{lost[0].name}), err)
+	}
+	err = fmt.Errorf("pool: connection lost: %w", err)
+	if q.severed() {
+		err = ErrClientClosed
+	}
+	c.silence.end()
+	q.mu.Unlock()
+	q.nudge()
+	c.cancel()
+	q.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
+	close(c.ended)
+}
+
+// notified heeds a push.
+//
+// During maintenance (FAILING_OVER and others) go-redis waits longer for replies, so that it does not give up connections
+// that will answer. A stream waits longer, too, but never more than maxReadTimeout, and it opens no second connection:
+// the silence is announced, and the second one's greeting would prove nothing. The callers do not wait longer. To them a
+// late reply is worth nothing, and each has a deadline of its own.
+//
+// Unlike go-redis, a stream has its usual timeout on the connection that it moves to.
+func (c *conn) notified(p push) error {
+	if c.pushes++; c.pushes > maxPushes {
+		return errUnsolicited
+	}
+	if to, after, is := moveOf(p); is {
+		if !c.moving {
+			c.moving = true
+			go c.move(to, after)
+		}
+		return nil
+	}
+	if len(p) < 2 || !c.heed.wanted {
+		return nil
+	}
+	switch p[0] {
+	case maintnotifications.NotificationMigrating, maintnotifications.NotificationFailingOver,
+		maintnotifications.NotificationSMigrating:
+		c.relax(min(c.heed.relaxed, maxReadTimeout))
+	case maintnotifications.NotificationSMigrated:
+		c.queue.migrated()
+		c.relax(0)
+	case maintnotifications.NotificationMigrated, maintnotifications.NotificationFailedOver:
+		c.relax(0)
+	}
+	return nil
+}
+
+// relax tells the silence of c how long the node may be silent.
+func (c *conn) relax(timeout time.Duration) {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	c.silence.relax(timeout)
+}
+
+var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
+
+// move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
+// the node ends it. If c has moved itself, it serves for renewPause first: a node may tell each connection to move.
+func (c *conn) move(to string, after time.Duration) {
+	q := c.queue
+	if c.moved {
+		after = max(after, renewPause-time.Since(c.opened))
+	}
+	for range moveTries {
+		if !c.lasts(after) {
+			return
+		}
+		start := time.Now()
+		ctx, cancel := context.WithCancel(q.life)
+		stop := c.cancelWith(cancel)
+		q.redirect(to)
+		next, err := connect(ctx, q, c.user, nil)
+		stop()
+		if err == nil {
+			next.cancel, next.moved = cancel, true
+			c.handOver(next, max(moveWait, time.Since(start)))
+			return
+		}
+		cancel()
+		after = movePause
+	}
+}
+
+// lasts waits, and reports whether c lasts for so long.
+func (c *conn) lasts(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// cancelWith calls cancel when c ends, unless stop is called before.
+func (c *conn) cancelWith(cancel func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// handOver makes next the successor of c, and ends c once it owes nothing. While requests wait, it ends c after wait.
+func (c *conn) handOver(next *conn, wait time.Duration) {
+	q := c.queue
+	q.mu.Lock()
+	late := c.dead || c.successor != nil
+	if !late {
+		c.successor, c.retired = next, true
+	}
+	q.mu.Unlock()
+	if late {
+		next.cancel()
+		_ = next.net.Close()
+		return
+	}
+	q.nudge()
+	for c.lasts(wait) {
+		q.mu.Lock()
+		waiting := len(q.requests) > 0
+		q.mu.Unlock()
+		if waiting {
+			c.abort(errAskedToMove)
+		}
+	}
+}
+
+// checkRested returns an error if the connection is closed. It does not wait for the network.
+func (c *conn) checkRested(ctx context.Context) error {
+	for range unreadLooks {
+		err := glance(c.net)
+		if err != errUnread { //nolint:errorlint // a sentinel
+			return err
+		}
+		sleep(ctx, unreadPause)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// This file opens connections, for streams and for subscriptions. go-redis dials, with TLS,
+// Sentinel and the user's own Dialer. Then it greets the node: HELLO, AUTH with the current
+// credentials, SELECT, CLIENT SETNAME, the user's OnConnect. If the node refuses the greeting,
+// the connection is closed. Otherwise the pool owns it, and go-redis never touches it again.
+
+const (
+	// maxReadTimeout bounds how long a connection may be silent, even if the user's client allows
+	// more. Without a bound a stream on a frozen node could never be closed.
+	maxReadTimeout = 5 * time.Second
+
+	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis, and how
+	// long it has to answer.
+	slowHandshake = 200 * time.Millisecond
+
+	// defaultDialTimeout applies to clients without a DialTimeout.
+	defaultDialTimeout = 5 * time.Second
+)
+
+// open returns a connection to the node of a user's client, greeted as that client would greet
+// it. Only the caller uses it, and it has no deadlines. The end of ctx closes it.
+func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, err error) {
+	opened, step, user := &ownConn{}, "", client.Options()
+	if how.at != "" {
+		there := *user
+		there.Addr, user = how.at, &there
+	}
+	defer func() {
+		if err != nil {
+			_ = opened.Close()
+			err = noAnswer(step, err)
+		}
+	}()
+	defer recovered(&err) // the user's Dialer may panic
+	bounded, cancel := context.WithTimeout(ctx, how.whole)
+	defer cancel()
+	dialing, cancel := context.WithTimeout(bounded, how.dial)
+	defer cancel()
+	var dialed net.Conn
+	if user.TLSConfig == nil {
+		dialed, err = user.Dialer(dialing, user.Network, user.Addr)
+	} else {
+		dialed, err = dialTLS(dialing, user, how.sign)
+	}
+	if err != nil {
+		if dialing.Err() != nil && bounded.Err() == nil {
+			err = fmt.Errorf("no answer to the dial within %v: %w", how.dial, err)
+		}
+		return nil, err // dialed may be a nil *tls.Conn
+	}
+	opened.Conn = dialed
+	if how.dialed != nil {
+		how.dialed(dialed)
+	}
+	if how.sign != nil {
+		how.sign()
+	}
+	step = "pool: handshake: "
+	opt := ownOptions(user)
+	if how.heeds {
+		opt.Protocol = 3 // notifications are pushes
+	}
+	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody
+	// needs any for a node that is down.
+	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = opened.Close() })
+	return opened, hintedWithout(greet(bounded, opt, opened, &how), user.Password, opened.credentials)
+}
+
+// dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
+// with ctx. A server without TLS does not answer the handshake, and the user would learn only that it is silent. So if the
+// handshake takes long, dialTLS asks the port whether it speaks plain Redis.
+//
+// It calls sign, which may be nil, when the node has accepted the connection.
+func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
+	if !dialsItself(user) {
+		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
+		return dialed, hintedDial(err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ask := time.AfterFunc(slowHandshake, func() {
+		if isPlain(ctx, user.Network, user.Addr) {
+			cancel(errPlain)
+		}
+	})
+	defer ask.Stop()
+	dialed, err := shakeHands(ctx, user, sign)
+	switch {
+	case err == nil:
+		return dialed, nil
+	case context.Cause(ctx) == errPlain: //nolint:errorlint // set above
+		return nil, errPlain
+	}
+	return nil, hintedDial(err)
+}
+
+// shakeHands does what a tls.Dialer does, and calls sign in between.
+func shakeHands(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: user.DialTimeout, KeepAliveConfig: keepAlive}
+	if user.DialTimeout > 0 { // it bounds the dial and the handshake together
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, user.DialTimeout)
+		defer cancel()
+	}
+	plain, err := dialer.DialContext(ctx, user.Network, user.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if sign != nil {
+		sign()
+	}
+	config := user.TLSConfig
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = user.Addr
+		if colon := strings.LastIndexByte(user.Addr, ':'); colon >= 0 {
+			config.ServerName = user.Addr[:colon]
+		}
+	}
+	encrypted := tls.Client(plain, config)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	return encrypted, nil
+}
+
+// dialTimeout returns how long a dial may take.
+func dialTimeout(opt *redis.Options) time.Duration {
+	if opt.DialTimeout > 0 {
+		return opt.DialTimeout
+	}
+	return defaultDialTimeout
+}
+
+// keepAlive is how go-redis keeps its connections alive.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// isPlain reports whether a port answers plain Redis.
+func isPlain(ctx context.Context, network, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, slowHandshake)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return false
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer func() { _ = conn.Close() }()
+	answer := make([]byte, 1)
+	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
+		_, err = io.ReadFull(conn, answer)
+	}
+	return err == nil && (answer[0] == '+' || answer[0] == '-')
+}
+
+// ownOptions copies the options of a user's client for a client that greets a node on one
+// connection. The contract of Pool requires each change made here.
+func ownOptions(user *redis.Options) *redis.Options {
+	opt := *user
+	opt.ContextTimeoutEnabled = true // the context bounds the whole greeting
+	opt.MaxRetries = -1              // nothing is tried twice
+	opt.DialerRetries = 1            // report a dead node at once
+	opt.Protocol = 2                 // no push messages, unless open wants them
+	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
+	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
+
+	// Only one connection is used. go-redis turns to its pipeline pool when the first pool fails
+	// to dial.
+	opt.PoolSize, opt.PipelinePoolSize = 2, 2
+	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
+	opt.MaxConcurrentDials = 0
+	opt.PoolTimeout = 0
+	opt.ReadBufferSize, opt.WriteBufferSize = greetingBuffer, greetingBuffer // else 64 KiB for each connection
+
+	// Disable everything that could answer in place of the node, or delay or divert a command.
+	opt.Limiter = nil
+	opt.AutoPipelineOptions = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
+	opt.PushNotificationProcessor = nil // go-redis has stored the processor of the user's client here
+	return &opt
+}
+
+// boundedTimeout bounds an I/O timeout taken from go-redis options, where 0 or less means none.
+func boundedTimeout(d time.Duration) time.Duration {
+	if d <= 0 || d > maxReadTimeout {
+		return maxReadTimeout
+	}
+	return d
+}

@@ -1,0 +1,381 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
+)
+
+// This file separates errors that a node answered with from all others. It also turns failures
+// and panics of go-redis, and of functions that the user supplied, into errors.
+
+// ErrClosed is the error of Send and of Subscribe after Close.
+var ErrClosed = errors.New("pool: closed")
+
+// IsNoScript reports whether err is a node's answer that it does not have the
+// script of an EVALSHA. The script was not run. It is also true of an answer for which OfScript has found that out.
+func IsNoScript(err error) bool {
+	if !answers(err, "NOSCRIPT") {
+		return LacksSHA(err)
+	}
+	var answer redis.Error // answers skips a leading ERR, but a real NOSCRIPT has none
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}
+
+// IsDenied reports whether err is a node's answer that the client's user lacks a permission. Either
+// the user may not run the command, and it did not run. Or a script used such a command, and ended
+// there.
+func IsDenied(err error) bool {
+	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
+}
+
+// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script or the
+// command that runs it, or the client's user lacks a permission for the command or one of its keys. A script may end with
+// a denial after it has begun. The text of err says so, and WasNotRun returns false.
+func WasNotRun(err error) bool {
+	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
+		return true
+	}
+	name, _ := unknownIn(err)
+	return name == "eval" || name == "evalsha" // scripts use neither
+}
+
+// IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
+// keys of a command: the keys are not in one slot (CROSSSLOT), or the slot is moving and they may
+// be on different nodes (TRYAGAIN). The command was not run. A command with a single key is never
+// refused for these reasons.
+func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
+
+// IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
+// command was not run. A script ended at that key.
+func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
+
+// errForgotten is why a connection ends that has been replaced while it was silent.
+var errForgotten = errors.New("no reply while a second connection was opened")
+
+// IsSilence reports whether err is the end of a connection that was given up because the node was silent for too long. It
+// may be frozen, so another request will not be answered sooner.
+func IsSilence(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errForgotten)
+}
+
+// IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
+// the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
+// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
+// slot of a cluster (CROSSSLOT), or a client of one address leads to a cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
+// greeting, too: no request is sent before the greeting succeeds.
+func IsPermanent(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
+		return true
+	}
+	return errors.Is(err, errPartial) || IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
+	})
+}
+
+// permanent holds the beginnings of the answers that IsPermanent knows.
+var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInOldScript, deniedInScript}
+
+// These begin the error of a script that used a command that the user may not run, before Redis 7.2 and since. Both
+// come after the ERR of any error.
+const (
+	deniedInOldScript = "The user executing the script can't"
+	deniedInScript    = "ACL failure in script: "
+)
+
+// IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
+func IsRefusal(err error) bool {
+	if err == nil {
+		return false
+	}
+	var other *unanswered
+	return isAnswer(err) && !errors.As(err, &other)
+}
+
+// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). The node
+// still prolongs and deletes keys.
+func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
+
+// scriptEndedWith is answers, also where the node is a Redis before 7.0 and a script ended with the error.
+func scriptEndedWith(err error, prefix string) bool {
+	return answers(err, prefix) ||
+		(answers(err, scriptFailed) || answers(err, scriptPlace)) && strings.HasPrefix(withoutPlace(err), prefix)
+}
+
+// Redis before 7.0 tells where a script ended, before the error that ended it, or that it returned:
+//
+//	ERR Error running script (call to f_SHA): @user_script:57: @user_script: 57: ERROR
+//	@user_script: 57: ERROR
+const (
+	scriptFailed = "Error running script (call to "
+	scriptPlace  = "@user_script:"
+)
+
+// withoutPlace returns the text of a node's answer without the place in a script.
+func withoutPlace(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	if rest, ok := strings.CutPrefix(text, scriptFailed); ok {
+		_, text, _ = strings.Cut(rest, "): ")
+	}
+	for strings.HasPrefix(text, scriptPlace) {
+		_, text, _ = strings.Cut(text[len(scriptPlace):], ": ")
+	}
+	return strings.TrimPrefix(text, "-") // an error that is the server's own, not a command's, keeps its sign
+}
+
+// answers reports whether err is a node's answer to a request and begins with prefix. An answer
+// to the greeting does not count, because it tells nothing about the request.
+func answers(err error, prefix string) bool {
+	if err == nil || !redis.HasErrorPrefix(err, prefix) {
+		return false
+	}
+	var other *unanswered
+	return !errors.As(err, &other)
+}
+
+// isAnswer reports whether err is an error that the node answered with. It excludes redis.Nil,
+// because go-redis reports a null as an error.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
+}
+
+// unanswered is the error of a request without an answer. It may still wrap something that the
+// node said, for example in the greeting.
+type unanswered struct {
+	text string
+	error
+}
+
+// noAnswer wraps err in a comparable error with a short text, even if a function of the user's
+// returned an unusual err.
+func noAnswer(step string, err error) error {
+	return &unanswered{said(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
+}
+
+func (e *unanswered) Error() string { return e.text }
+
+func (e *unanswered) Unwrap() error { return e.error }
+
+// recovered turns a panic in go-redis, or in a function of the user's that go-redis calls, into
+// an error.
+func recovered(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case error:
+		*err = r
+	default:
+		*err = fmt.Errorf("%v", r)
+	}
+}
+
+// errUnsolicited ends a connection: its replies can no longer be matched to requests.
+var errUnsolicited = errors.New("the node sent a reply that was not asked for")
+
+// maxErrorText is how many bytes of an error text are kept.
+const maxErrorText = 300
+
+// Cut shortens a text of the user to maxErrorText.
+func Cut(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
+}
+
+// said returns a text that a node or go-redis has written as every error of this package shows it: one line that a terminal
+// does not obey, cut to maxErrorText, without the arguments of an unknown command. These may be the value of a lock, or a
+// password.
+func said(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with:")
+	return foreign.Text(text, maxErrorText)
+}
+
+// shortened returns err with the text that said makes of its own.
+func shortened(err error) error {
+	if err == nil || said(err.Error()) == err.Error() {
+		return err
+	}
+	return &shortError{err}
+}
+
+// A shortError shows of an error what said leaves.
+type shortError struct{ error }
+
+func (e *shortError) Error() string { return said(e.error.Error()) }
+
+func (e *shortError) Unwrap() error { return e.error }
+
+// errPartial is why a client of one address does not suit a node of a Cluster.
+var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
+	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
+
+// errMoved ends a connection to a node that the client does not use any more.
+var errMoved = errors.New("the client has moved to another node")
+
+// This file recognises the answer of a server, or of a proxy in front of it, that does not have a command or lets nobody
+// use it. Each server says that in words of its own. The words count only where the server writes them, at the beginning:
+// further on, a text may have the names of locks.
+
+// IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it: the node is an
+// old or another kind of server, the command was renamed, or a proxy does not pass it on. Either the request was such a
+// command, and did not run. Or a script used one, and ended there.
+func IsUnknown(err error) bool {
+	_, is := unknownIn(err)
+	return is
+}
+
+// OfScript returns err, a node's answer to an EVALSHA, as an error of which IsNoScript reports true if the node does not
+// have EVALSHA. Such a node has no script by its SHA1, and EVAL may do. Otherwise OfScript returns err.
+func OfScript(err error) error {
+	if name, is := unknownIn(err); is && (name == "" && !isOfScript(err) || strings.EqualFold(name, "evalsha")) {
+		return &withoutSHA{err}
+	}
+	return err
+}
+
+// LacksSHA reports whether err is one that OfScript has made: the node does not have EVALSHA.
+func LacksSHA(err error) bool {
+	if err == nil {
+		return false
+	}
+	var lacks *withoutSHA
+	return errors.As(err, &lacks)
+}
+
+// A withoutSHA is the answer to an EVALSHA of a node that does not have this command.
+type withoutSHA struct{ error }
+
+func (e *withoutSHA) Unwrap() error { return e.error }
+
+// unknownIn reports whether err says that the node does not have a command, and returns the name of the command if the text
+// has it where the server writes it.
+func unknownIn(err error) (name string, is bool) {
+	if err == nil || !IsRefusal(err) || LacksSHA(err) {
+		return "", false
+	}
+	text := withoutPlace(err)
+	if strings.EqualFold(text, "invalid request") { // all that Envoy says
+		return "", true
+	}
+	if isFromScript(text) {
+		return "", true
+	}
+	for _, words := range unknownWords {
+		if rest, found := cutWords(text, words); found {
+			name, _ = leadingName(rest)
+			return name, true
+		}
+	}
+	for _, words := range []string{"handle request,", "the", "this", "redis"} {
+		if rest, found := cutWords(text, words); found {
+			text = strings.TrimLeft(rest, " ")
+		}
+	}
+	if text != "" && strings.IndexByte("'`\"", text[0]) >= 0 { // 'X' command ...
+		name, text = leadingName(text)
+		text = strings.TrimLeft(text, " ")
+	}
+	rest, found := cutWords(text, "command")
+	if !found {
+		return "", false
+	}
+	if named, after := leadingName(rest); named != "" && named != "is" && named != "not" {
+		name, rest = named, after
+	}
+	rest = strings.TrimLeft(rest, " ")
+	if after, found := cutWords(rest, "is"); found {
+		rest = strings.TrimLeft(after, " ")
+	}
+	for _, words := range refusingWords {
+		if end, found := cutWords(rest, words); found && endsThere(end) {
+			if name == "" && strings.HasPrefix(end, ":") {
+				name, _ = leadingName(end)
+			}
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// endsThere reports whether a refusal does not depend on anything that end, which follows it, may name.
+func endsThere(end string) bool {
+	if end == "" || strings.IndexByte(".:,;(", end[0]) >= 0 {
+		return true
+	}
+	for _, words := range []string{"for", "by", "in", "on", "here", "your", "through"} {
+		if _, found := cutWords(strings.TrimLeft(end, " "), words); found {
+			return true
+		}
+	}
+	return false
+}
+
+// unknownWords begin the texts of servers and proxies, after the ERR of any error and the place in a script. The name of
+// the command may follow, in quotes of some kind.
+var unknownWords = []string{
+	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
+	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
+}
+
+// isFromScript reports whether text says that a script has called a command that is unknown or not allowed there. Servers put
+// their own name before the word command, or nothing.
+func isFromScript(text string) bool {
+	words := strings.SplitN(strings.ToLower(text), " ", 8)
+	if len(words) > 2 && words[1] != "command" {
+		words = slices.Delete(words, 1, 2)
+	}
+	said := strings.Join(words[:min(len(words), 6)], " ") + " "
+	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
+}
+
+// refusingWords are what texts say that begin with "command", perhaps a name before or behind it, and perhaps "is". The name
+// may also follow the refusal and a colon.
+var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
+
+// cutWords cuts words, which are in lower case, from the beginning of text. No letter may follow them.
+func cutWords(text, words string) (rest string, found bool) {
+	n := len(words)
+	if len(text) < n || !strings.EqualFold(text[:n], words) {
+		return "", false
+	}
+	if rest = text[n:]; rest != "" && isLetter(rest[0]) {
+		return "", false
+	}
+	return rest, true
+}
+
+// leadingName returns the name of a command that text begins with, and what follows. The name may be in quotes.
+func leadingName(text string) (name, rest string) {
+	text = strings.TrimLeft(text, " :'`\"")
+	n := 0
+	for n < len(text) && (isLetter(text[n]) || n > 0 && (text[n] == '_' || text[n] == '|' || text[n] == '.')) {
+		n++
+	}
+	return strings.ToLower(text[:n]), strings.TrimLeft(text[n:], "'`\"")
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// isOfScript reports whether err tells a place in a script. Redis 7.0 and later tell it at the end.
+func isOfScript(err error) bool {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := answer.Error()
+	return strings.Contains(text, scriptPlace) || strings.Contains(text, " from script") || strings.Contains(text, " from Lua")
+}

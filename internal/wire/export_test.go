@@ -1,0 +1,9 @@
+package wire
+
+// For the tests of package wire_test.
+var (
+	Ask             = ask
+	Answer          = answer
+	Unused          = unused
+	NoNotifications = noNotifications
+)

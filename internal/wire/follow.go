@@ -1,0 +1,379 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file makes our connections follow a client of Sentinel.
+//
+// When the sentinels announce another master, or tell of one while the client dials, go-redis closes every connection
+// that the client's pool has to another address. It cannot close ours, because they are not in that pool. But the pool
+// counts the connections that it has removed, and reading that counter sends nothing. So while we have a connection, a
+// follower reads the counter every followPause, and a stream also before it writes. If the counter has risen, the
+// follower looks where the client's dial leads now. Connections that lead elsewhere end at once.
+//
+// The counter also rises when a connection of the client breaks or becomes too old. The look then finds the same place,
+// and nothing happens. So looks cost at most one connection for each that the client itself has lost.
+//
+// The counter tells nothing if the pool is empty, or if the user holds all its connections and does nothing with them.
+// Then the follower makes the client connect, with a PING, if the pool has room. The pool keeps that connection, and
+// every command of the user may use it, so even a PoolSize of 1 is enough. While the pool has no idle connection
+// nevertheless, the follower looks every blindPause.
+
+const (
+	followPause = 25 * time.Millisecond
+	blindPause  = 500 * time.Millisecond
+	maxPause    = 2 * time.Second // pauses between looks that reach no node double up to this
+
+	// lookTimeout bounds a look. looksApart separates looks while others are under way, and maxLooks
+	// bounds how many those are: a Dialer with TLS may ignore its context.
+	lookTimeout = time.Second
+	looksApart  = 100 * time.Millisecond
+	maxLooks    = 16
+
+	// holdFor is how long a stream waits for a look before it writes.
+	holdFor = 100 * time.Millisecond
+
+	// greetPatience is how long a look waits for the name of the server at another address. A server may have several
+	// addresses. But a new master that does not answer is another place, too.
+	greetPatience = 50 * time.Millisecond
+
+	// slowDial is how long a dial has lasted at least that a look interrupts.
+	slowDial = 250 * time.Millisecond
+)
+
+// ofSentinel is what go-redis has in place of an address in the options of a client that asks sentinels for its node.
+const ofSentinel = "FailoverClient"
+
+// A place is what is known of a node: its address, and which process it is. Each may be empty.
+type place struct{ address, runID string }
+
+// differs reports whether two places are certainly not one.
+func (p place) differs(from place) bool {
+	if p.runID != "" && from.runID != "" {
+		return p.runID != from.runID
+	}
+	return p.address != "" && from.address != "" && p.address != from.address
+}
+
+// followers holds the follower of every client of Sentinel to which there is a connection.
+var followers struct {
+	sync.Mutex // may be held while the mu of a follower is locked
+	of         map[*redis.Client]*follower
+}
+
+// A follower watches the pool of one client of Sentinel while there are connections to follow it.
+type follower struct {
+	user *redis.Client
+	life context.Context //nolint:containedctx // of the follower
+	end  context.CancelFunc
+
+	mu     sync.Mutex // guards what follows
+	conns  map[*followed]struct{}
+	seen   uint32 // how many connections the pool had removed when the last look began
+	latest *look  // the last one that has begun; nil at first
+	found  *look  // the last one that has arrived somewhere; nil at first
+	under  int    // how many looks are under way
+
+	doubtful bool          // a look is due at again, although the pool has removed nothing
+	again    time.Time     // when to look without a reason, or to make the client connect
+	pause    time.Duration // until the next again
+	pinging  bool
+	busy     time.Time // since when the pool has had no idle connection; zero if it has one
+}
+
+// A look finds out where the client's dial leads.
+type look struct {
+	began time.Time
+	told  bool          // it began because the client has closed connections
+	at    place         // guarded by the follower's mu
+	done  chan struct{} // closed at its end
+}
+
+// A followed is a connection that follows a client: one that is being dialed, or one that is open.
+type followed struct {
+	*follower
+	began time.Time
+	leave func() // ends it, with errMoved
+
+	// Guarded by the follower's mu.
+	open bool
+	at   place
+	left bool // leave has been or is being called
+}
+
+// followClient makes a connection that is about to be dialed follow its client, until ctx ends. dialing ends the dial
+// with errMoved. The client must be one of Sentinel.
+func followClient(ctx context.Context, user *redis.Client, dialing func()) *followed {
+	followers.Lock()
+	defer followers.Unlock()
+	f := followers.of[user]
+	if f == nil {
+		f = &follower{user: user, conns: make(map[*followed]struct{}), pause: blindPause, seen: user.PoolStats().StaleConns}
+		f.life, f.end = context.WithCancel(context.Background())
+		if followers.of == nil {
+			followers.of = make(map[*redis.Client]*follower)
+		}
+		followers.of[user] = f
+		go f.run() //nolint:contextcheck // it lives as long as its connections
+	}
+	c := &followed{follower: f, began: time.Now(), leave: dialing}
+	f.mu.Lock()
+	f.conns[c] = struct{}{}
+	f.mu.Unlock()
+	context.AfterFunc(ctx, c.forget)
+	return c
+}
+
+// forget ends the following of c, and the follower with the last of its connections.
+func (c *followed) forget() {
+	followers.Lock()
+	defer followers.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, c)
+	if len(c.conns) == 0 {
+		c.end()
+		if followers.of[c.user] == c.follower {
+			delete(followers.of, c.user)
+		}
+	}
+}
+
+// opened records that the dial has led to a server, which is nil if it is not known. leave ends the connection with
+// errMoved. opened returns errMoved if a look that began after the dial has led elsewhere: then the connection must not
+// be used.
+func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
+	at := place{address: remoteAddress(conn)}
+	if server != nil {
+		at.runID = server.RunID
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.conns { // a subscription learns from the stream which process it has reached
+		if other.open && other.at.address == at.address {
+			at.runID = cmp.Or(at.runID, other.at.runID)
+			other.at.runID = cmp.Or(other.at.runID, at.runID)
+		}
+	}
+	if c.left || c.found != nil && c.found.began.After(c.began) && c.found.at.differs(at) {
+		return errMoved
+	}
+	c.open, c.at, c.leave = true, at, leave
+	return nil
+}
+
+// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream
+// writes nothing to a node that its client has left.
+func (c *followed) settle() {
+	l := c.notice()
+	if l == nil {
+		return
+	}
+	if left := holdFor - time.Since(l.began); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-l.done:
+		case <-timer.C:
+		}
+	}
+}
+
+func (f *follower) run() {
+	ticks := time.NewTicker(followPause)
+	defer ticks.Stop()
+	for {
+		f.notice()
+		select {
+		case <-ticks.C:
+		case <-f.life.Done():
+			return
+		}
+	}
+}
+
+// notice begins what has to be done: a look, or a PING. It returns the last look if that began because the client has
+// closed connections, and nil if no look is under way.
+func (f *follower) notice() *look {
+	stats := f.user.PoolStats()
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case stats.IdleConns > 0:
+		f.busy = time.Time{}
+	case f.busy.IsZero():
+		f.busy = now
+	}
+	blind := !f.busy.IsZero() && now.Sub(f.busy) >= blindPause
+	due := !now.Before(f.again)
+	if due && !f.pinging && (stats.TotalConns == 0 || blind && stats.TotalConns < uint32(f.user.Options().PoolSize)) { //nolint:gosec // small
+		f.pinging, f.doubtful = true, true
+		go f.ping()
+	}
+	switch changed := stats.StaleConns != f.seen; {
+	case changed && f.mayLook(now):
+		f.seen = stats.StaleConns
+		f.begin(now, true)
+	case (f.doubtful && !f.pinging || blind) && due && f.mayLook(now):
+		f.again = now.Add(f.pause)
+		f.begin(now, false)
+	}
+	if f.under > 0 && f.latest.told {
+		return f.latest
+	}
+	return nil
+}
+
+// mayLook reports whether another look may begin.
+func (f *follower) mayLook(now time.Time) bool {
+	return f.under == 0 || f.under < maxLooks && now.Sub(f.latest.began) >= looksApart
+}
+
+// begin begins a look. The caller holds mu.
+func (f *follower) begin(now time.Time, told bool) {
+	f.latest = &look{began: now, told: told, done: make(chan struct{})}
+	f.under++
+	go f.look(f.latest)
+}
+
+// ping makes the client connect. The client's own timeouts bound it.
+func (f *follower) ping() {
+	_ = f.pingOnce() // notice looks whether there is a connection
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pinging = false
+	f.again = time.Now()
+	if f.user.PoolStats().IdleConns == 0 {
+		f.again = f.again.Add(f.pause)
+	}
+}
+
+func (f *follower) pingOnce() (err error) {
+	defer recovered(&err) // the user's hooks may panic
+	return f.user.Process(f.life, onceOnly{redis.NewStatusCmd(f.life, "ping")})
+}
+
+// onceOnly is a command that go-redis does not send again.
+type onceOnly struct{ *redis.StatusCmd }
+
+// NoRetry reports true.
+func (onceOnly) NoRetry() bool { return true }
+
+// look dials as the client would, and asks which server answers.
+func (f *follower) look(l *look) {
+	ctx, cancel := context.WithTimeout(f.life, lookTimeout)
+	defer cancel() // closes the connection
+	var at place
+	unnamed := time.AfterFunc(time.Hour, func() { f.arrive(l, place{address: at.address}) })
+	defer func() { // also if a user's Dialer ends this goroutine
+		unnamed.Stop()
+		f.looked(l, at)
+	}()
+	_, _ = open(ctx, f.user, opening{
+		dial: lookTimeout, whole: lookTimeout, renewed: func() {},
+		dialed: func(conn net.Conn) {
+			at.address = remoteAddress(conn)
+			unnamed.Reset(greetPatience)
+		},
+		ask: func(ctx context.Context, cn *redis.Conn, _ *ownConn) error {
+			if info, err := cn.Do(ctx, "info", "server").Text(); err == nil {
+				at.runID = field(info, "run_id")
+			}
+			return nil
+		},
+	})
+}
+
+// looked notes the end of a look that has found at.
+func (f *follower) looked(l *look, at place) {
+	reached := at.address != "" || at.runID != "" // perhaps a node that does not answer
+	if reached {
+		f.arrive(l, at)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.under--
+	close(l.done)
+	f.doubtful, f.pause = false, blindPause
+	if !reached {
+		f.doubtful, f.pause = true, min(2*f.pause, maxPause)
+	}
+}
+
+// arrive makes all connections leave that the look has shown to lead elsewhere, and interrupts dials that began before it
+// and are slow.
+func (f *follower) arrive(l *look, at place) {
+	f.mu.Lock()
+	l.at = at
+	if f.found == nil || f.found.began.Before(l.began) {
+		f.found = l
+	}
+	var leave []func()
+	for c := range f.conns {
+		switch {
+		case c.left || c.began.After(l.began) || f.found != l:
+			continue
+		case !c.open && time.Since(c.began) < slowDial:
+			continue // opened will compare
+		case c.open && !at.differs(c.at):
+			if c.at.address == at.address && c.at.runID == "" {
+				c.at.runID = at.runID
+			}
+			continue
+		}
+		c.left = true
+		leave = append(leave, c.leave)
+	}
+	f.mu.Unlock()
+	for _, end := range leave {
+		end()
+	}
+}
+
+// dialFollowing opens a connection that listens to a channel and follows its client.
+func dialFollowing(parent context.Context, user *redis.Client, channel string) (wire, error) {
+	for {
+		ctx, end := context.WithCancelCause(parent) // parent ends with the connection
+		leave := func() { end(errMoved) }
+		follows := followClient(ctx, user, leave)
+		w, err := dialWire(ctx, user, channel, "")
+		if err == nil {
+			err = follows.opened(w.Conn, nil, leave)
+		}
+		if err == nil {
+			return &followingWire{w, ctx}, nil
+		}
+		end(err)
+		if err = moved(ctx, err); !errors.Is(err, errMoved) {
+			return nil, err
+		}
+	}
+}
+
+// A followingWire is a wire whose error is errMoved if ctx has ended with it.
+type followingWire struct {
+	wire
+	ctx context.Context //nolint:containedctx // of the connection
+}
+
+func (w *followingWire) receive(timeout time.Duration) (news, error) {
+	n, err := w.wire.receive(timeout)
+	return n, moved(w.ctx, err)
+}
+
+// moved returns errMoved if err has come because ctx ended with it, and otherwise err.
+func moved(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == errMoved { //nolint:errorlint // a sentinel
+		return errMoved
+	}
+	return err
+}

@@ -1,0 +1,359 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// greet makes go-redis greet the node at the other end of conn, and then calls ask.
+//
+// The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported
+// success for commands that it never sent (Pipelined). A call of OnConnect does prove it, because
+// go-redis makes that call last, and only if nothing has failed. So the pool asks its questions
+// in OnConnect and takes the connection back there. The command that made go-redis connect is
+// never sent.
+//
+// From then on go-redis does nothing with the connection. Some of its background work is disabled
+// here: draining for client-side caches, maintenance notifications, MinIdleConns, repeated dials,
+// renewal of credentials. The rest, its checks of idle connections, starts only when a connection
+// returns to its pool, and this one never does.
+//
+// go-redis sees nothing of what the node pushes meanwhile.
+func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening) (err error) {
+	through := conn.Conn
+	for _, sign := range []func(){how.sign, how.heard} {
+		if sign != nil {
+			through = signingConn{through, sign}
+		}
+	}
+	lent := newLentConn(through)
+	lent.timeout = opt.ReadTimeout
+	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open, which the answers show
+		lent.behind = func() ([]byte, int) {
+			conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
+			return how.behind(conn)
+		}
+		conn.ahead = lent.takeAnswers
+	}
+	greeted, used := false, false
+	onConnect := opt.OnConnect
+	var failed error // kept here, because go-redis would unwrap it
+	opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if onConnect != nil {
+			failed = onConnect(ctx, cn)
+		}
+		conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
+		if failed == nil && how.ask != nil {
+			failed = how.ask(ctx, cn, conn)
+		}
+		if failed == nil {
+			failed = lent.takeBack()
+		}
+		greeted = failed == nil
+		return cmp.Or(failed, errTakenBack)
+	}
+	opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		if used {
+			return nil, errLost
+		}
+		used = true
+		return lent, nil
+	}
+	defer recovered(&err)
+	client := redis.NewClient(opt)
+	defer func() { _ = client.Close() }()
+	err = client.Ping(ctx).Err()
+	switch {
+	case greeted:
+		conn.early = lent.pushed
+		return nil
+	case failed != nil:
+		return cutOffAt(lent.unanswered(), failed)
+	case err == nil:
+		return errors.New("go-redis has not greeted the node")
+	}
+	return lent.explained(err)
+}
+
+var (
+	errTakenBack = errors.New("pool: the connection has been taken back")
+	errLost      = errors.New("a connection is opened once")
+)
+
+// A lentConn lends a connection to go-redis until the pool takes it back. From then on nothing
+// that go-redis does reaches the connection.
+//
+// go-redis reads only replies that the pool's own decoder has read completely before. go-redis
+// allocates whatever size a peer announces, and recurses as deep as arrays are nested, so three
+// malformed lines could end the process.
+type lentConn struct {
+	net.Conn
+	state atomic.Int32
+
+	// Only the reading goroutine uses these.
+	replies *bufio.Reader // fills arrived as it reads
+	arrived bytes.Buffer  // bytes not yet passed to go-redis
+	heard   bool          // something has arrived
+	whole   int           // how many bytes of arrived form a complete reply
+	pushed  []byte        // pushes, kept for the owner of the connection
+	broken  error         // the error that ended reading
+	refused error         // the last reply, if it was an error
+	replied int           // how many replies have arrived, without pushes
+	written commandNames
+
+	// What is written behind the greeting: see opening.
+	behind  func() (encoded []byte, commands int) // nil once it is written, or if there is nothing to write
+	timeout time.Duration                         // for its answers
+	before  int                                   // how many replies of go-redis's come before the answers
+	owed    int                                   // how many answers are missing
+	answers []any
+	at      time.Time // of the first answer
+
+	answered, refusedHello bool   // a reply has arrived; the first one, to HELLO, was an error
+	mode                   string // what the first one says of the node's mode
+}
+
+const (
+	lent = iota
+	takenBack
+	closed
+)
+
+// greetingBuffer is the size of the buffers that only the greeting uses.
+const greetingBuffer = 4 << 10
+
+// maxGreeting bounds the memory for one reply of the greeting, including replies to the commands
+// of OnConnect.
+const maxGreeting = 1 << 20
+
+func newLentConn(conn net.Conn) *lentConn {
+	c := &lentConn{Conn: conn}
+	c.replies = bufio.NewReaderSize(arrivals{c}, greetingBuffer)
+	return c
+}
+
+// arrivals reads from the connection for the decoder, and keeps a copy of every byte.
+type arrivals struct{ *lentConn }
+
+func (a arrivals) Read(p []byte) (int, error) {
+	n, err := a.Conn.Read(p)
+	a.arrived.Write(p[:n])
+	a.heard = a.heard || n > 0
+	return n, err
+}
+
+// takeBack ends the lending and removes the deadlines of the connection. It returns an error if
+// go-redis has closed the connection, or if the node has sent more than it was asked for. It leaves a push, which may have
+// arrived in part, to whoever reads from the connection next.
+func (c *lentConn) takeBack() error {
+	switch {
+	case !c.state.CompareAndSwap(lent, takenBack):
+		return net.ErrClosed
+	case c.arrived.Len() > 0 && c.arrived.Bytes()[0] != '>':
+		return errUnsolicited
+	}
+	c.pushed = append(c.pushed, c.arrived.Bytes()...)
+	return c.Conn.SetDeadline(time.Time{})
+}
+
+// Close closes the connection if it is still lent.
+func (c *lentConn) Close() error {
+	if c.state.CompareAndSwap(lent, closed) {
+		return c.Conn.Close()
+	}
+	return nil
+}
+
+// Read returns bytes of one reply at a time.
+func (c *lentConn) Read(p []byte) (int, error) {
+	if c.state.Load() != lent {
+		return 0, net.ErrClosed
+	}
+	if c.whole == 0 {
+		if err := c.readReply(); err != nil {
+			return 0, err
+		}
+	}
+	n, _ := c.arrived.Read(p[:min(len(p), c.whole)]) // that many bytes are there
+	c.whole -= n
+	return n, nil
+}
+
+// readReply waits until the next reply has arrived completely.
+func (c *lentConn) readReply() error {
+	if c.broken != nil {
+		return c.broken
+	}
+	value, err := c.replyForGoRedis()
+	if err != nil {
+		c.broken = err
+		return err
+	}
+	c.before--
+	c.replied++
+	c.refused = nil
+	if refused, ok := value.(refusal); ok {
+		c.refused = refused
+		c.refusedHello = c.refusedHello || !c.answered
+	}
+	if !c.answered {
+		c.mode = modeIn(value)
+	}
+	c.answered = true
+	c.whole = c.arrived.Len() - c.replies.Buffered()
+	return nil
+}
+
+// replyForGoRedis waits until a reply to a command of go-redis's has arrived completely.
+func (c *lentConn) replyForGoRedis() (any, error) {
+	for {
+		if c.before <= 0 && c.owed > 0 {
+			if err := c.takeAnswer(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		value, err := c.replyOrPush()
+		if _, is := value.(push); err != nil || !is {
+			return value, err
+		}
+		if err := c.keepPush(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// keepPush keeps the push that has just been decoded.
+func (c *lentConn) keepPush() error {
+	if c.pushed = append(c.pushed, c.drop()...); len(c.pushed) > maxGreeting {
+		return errMalformed
+	}
+	return nil
+}
+
+// drop removes what has been decoded, and returns it.
+func (c *lentConn) drop() []byte { return c.arrived.Next(c.arrived.Len() - c.replies.Buffered()) }
+
+// takeAnswer waits for the next answer to what was written behind the greeting.
+func (c *lentConn) takeAnswer() error {
+	value, err := c.replyOrPush()
+	if err != nil {
+		return err
+	}
+	if _, is := value.(push); is {
+		return c.keepPush()
+	}
+	c.drop()
+	c.replied++
+	if len(c.answers) == 0 {
+		c.at = time.Now()
+	}
+	c.answers = append(c.answers, value)
+	c.owed--
+	return nil
+}
+
+// takeAnswers waits for the answers to what was written behind the greeting. It returns nil if nothing was.
+func (c *lentConn) takeAnswers(ctx context.Context) ([]any, time.Time, error) {
+	deadline := time.Now().Add(c.timeout)
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	if c.owed > 0 {
+		if err := c.SetReadDeadline(deadline); err != nil {
+			return nil, c.at, err
+		}
+	}
+	for c.owed > 0 {
+		if c.broken == nil {
+			c.broken = c.takeAnswer()
+		}
+		if c.broken != nil {
+			return nil, c.at, c.broken
+		}
+	}
+	return c.answers, c.at, nil
+}
+
+func (c *lentConn) replyOrPush() (any, error) {
+	d := decoder{Reader: c.replies, left: maxGreeting}
+	return d.value(0)
+}
+
+// explained adds the last error reply of the node to the reason why a greeting failed. A node
+// with too many clients sends such a reply unasked and closes the connection, while go-redis
+// continues with its greeting.
+func (c *lentConn) explained(err error) error {
+	if c.refused == nil || isAnswer(err) {
+		err = plainHint(err, c.arrived.Bytes(), c.heard)
+		if c.heard {
+			err = cutOffAt(c.unanswered(), err)
+		}
+		return err
+	}
+	err = cutOffAt(c.unanswered(), err)
+	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
+}
+
+// unanswered returns the name of the first command without a reply, "" if there is none.
+func (c *lentConn) unanswered() string {
+	if c.replied < len(c.written.names) {
+		return c.written.names[c.replied]
+	}
+	return ""
+}
+
+func (c *lentConn) Write(p []byte) (int, error) {
+	if c.state.Load() != lent {
+		return 0, net.ErrClosed
+	}
+	n := len(p)
+	if c.behind != nil && bytes.HasPrefix(p, setInfo) {
+		c.before = bytes.Count(p, setInfo)
+		var encoded []byte
+		encoded, c.owed = c.behind()
+		c.behind = nil
+		p = slices.Concat(p, encoded)
+	}
+	c.written.write(p)
+	written, err := c.Conn.Write(p)
+	return min(written, n), err
+}
+
+// setInfo begins the commands in which go-redis tells its name. They go in one write, the last of the greeting before
+// OnConnect, and their answers do not matter.
+var setInfo = []byte("*4\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n")
+
+// SetDeadline implements net.Conn.
+func (c *lentConn) SetDeadline(t time.Time) error {
+	if c.state.Load() != lent {
+		return net.ErrClosed
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *lentConn) SetReadDeadline(t time.Time) error {
+	if c.state.Load() != lent {
+		return net.ErrClosed
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *lentConn) SetWriteDeadline(t time.Time) error {
+	if c.state.Load() != lent {
+		return net.ErrClosed
+	}
+	return c.Conn.SetWriteDeadline(t)
+}

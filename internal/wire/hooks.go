@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file finds the hooks of a client. The pool does not call them, and a program that relies on one must learn of that:
+// a hook that puts a prefix before keys is the usual way to have one with go-redis, and without it the locks have other keys.
+
+// warnOfHooks writes a line, once for each client of the user's, if the client has hooks that the pool will not call. node
+// is one that the client leads to, or nil. How the line is written is up to write.
+func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, name string, write func(line func())) {
+	if c.HooksAreKnown || c.ViaClient || c.Wrong != nil {
+		return
+	}
+	hooks := hooksOf(client)
+	if node != nil && client != redis.UniversalClient(node) {
+		hooks = append(hooks, hooksOf(node)...)
+	}
+	if len(hooks) == 0 || !warned.isFirst(client) {
+		return
+	}
+	write(func() {
+		slog.Default().Warn("redsync: locks do not call the hooks of the client",
+			"client", fmt.Sprintf("%T", client), "address", name, "hooks", hooks,
+			"help", "redsync.WithPrefix puts a prefix before keys; pool.ViaClient sends through the client, hooks included; "+
+				"pool.WithoutHooks silences this line")
+	})
+}
+
+// hooksOf returns the types of the hooks of a client of go-redis, none if it has none or cannot be read. go-redis does not
+// tell, so it looks at fields that are not exported, and only reads.
+func hooksOf(client redis.UniversalClient) (types []string) {
+	var err error // fields of another version of go-redis may be of other kinds
+	defer recovered(&err)
+	state := reflect.ValueOf(client).Elem().FieldByName("hooksMixin").FieldByName("state") // an *atomic.Pointer
+	if state.IsNil() {
+		return nil
+	}
+	// The copy of the pointer has no mark of an unexported field, so that its method may be called.
+	loaded := reflect.NewAt(state.Type().Elem(), state.UnsafePointer()).MethodByName("Load").Call(nil)[0]
+	hooks := loaded.Elem().FieldByName("slice")
+	for i := range hooks.Len() {
+		types = append(types, hooks.Index(i).Elem().Type().String())
+	}
+	return types
+}
+
+// errMock is the error of a client whose hooks answer in place of a server. The address that it has leads elsewhere: that of
+// redismock is the one of a Redis on the same machine.
+var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
+	"expect the commands of locks")
+
+// isMock reports whether redismock has made the client.
+func isMock(client redis.UniversalClient) bool {
+	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
+}
+
+// warned holds the clients of which a line has told that they have hooks.
+var warned clients
+
+// clients is a set of clients that does not keep them alive.
+type clients struct {
+	mu  sync.Mutex // guards all
+	all map[any]struct{}
+}
+
+// isFirst adds a client, and reports whether it was not there.
+func (c *clients) isFirst(client redis.UniversalClient) bool {
+	switch client := client.(type) {
+	case *redis.Client:
+		return addClient(c, client)
+	case *redis.ClusterClient:
+		return addClient(c, client)
+	case *redis.Ring:
+		return addClient(c, client)
+	}
+	return false
+}
+
+func addClient[T any](c *clients, client *T) bool {
+	key := weak.Make(client)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.all[key]; known {
+		return false
+	}
+	if c.all == nil {
+		c.all = make(map[any]struct{})
+	}
+	c.all[key] = struct{}{}
+	runtime.AddCleanup(client, c.forget, any(key))
+	return true
+}
+
+func (c *clients) forget(key any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, key)
+}

@@ -1,0 +1,62 @@
+package wire
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// This file tells a Redsync whether a connection is open, and what requests wait for while it is being opened.
+
+// A Link is the connection of a Pool to its node, or the attempt to open one.
+type Link struct {
+	Open  bool          // a request can be written at once
+	Since time.Time     // since when it is open, or is being opened; zero if neither
+	Step  Step          // what is waited for while it is being opened
+	Sign  time.Time     // while it is being opened: when the dial ended or the node answered last, at first Since
+	Limit time.Duration // how long the client lets a dial take
+
+	// Distance is the longest that the node gave no sign of life while the last connection was opened: about a round trip,
+	// and never more than a second. It is 0 if that is not known.
+	Distance time.Duration
+}
+
+// A Step is a part of the opening of a connection.
+type Step uint8
+
+// The steps, in order. A dial includes TLS.
+const (
+	Dial Step = iota
+	Greeting
+)
+
+// String returns what the node has not answered.
+func (s Step) String() string { return [...]string{"dial", "greeting"}[s] }
+
+// A progress is how far the opening of a connection has come.
+type progress struct {
+	since   time.Time
+	sign    atomic.Int64 // counted from since
+	greeted atomic.Bool  // a dial has ended
+}
+
+// dialed notes that a dial has ended. The end of a further dial is no news: a machine that has stopped accepts each.
+func (p *progress) dialed() {
+	if p != nil && !p.greeted.Swap(true) {
+		p.heard()
+	}
+}
+
+// heard notes that the node has answered.
+func (p *progress) heard() {
+	if p != nil {
+		p.sign.Store(int64(time.Since(p.since)))
+	}
+}
+
+func (p *progress) link() Link {
+	l := Link{Since: p.since, Sign: p.since.Add(time.Duration(p.sign.Load()))}
+	if p.greeted.Load() {
+		l.Step = Greeting
+	}
+	return l
+}

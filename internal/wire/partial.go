@@ -1,0 +1,94 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file finds out that a client of one address leads to a node of a Redis Cluster. Such a node answers PING, and serves
+// only the names in its own slots. A Cluster whose only master has all slots serves every name, and is no mistake.
+
+// A share is what is known of the part of all keys that the node of a client serves. An answer that names another node shows
+// that it is not the whole, and so does what the node says of itself when a connection is opened.
+type share struct{ why atomic.Pointer[error] }
+
+// Partial returns why the node does not serve every key, nil if that is not known.
+func (s *share) Partial() error {
+	if why := s.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (s *share) set(why error) {
+	if why == nil {
+		s.why.Store(nil)
+	} else {
+		s.why.Store(&why)
+	}
+}
+
+// isElsewhere reports whether err is the answer of a Cluster's node that another one serves the key.
+func isElsewhere(err error) bool { return answers(err, "MOVED ") || answers(err, "ASK ") }
+
+// heard returns the error of a reply, and explains it if another node serves the key.
+func (s *share) heard(err error) error {
+	if err == nil || !isElsewhere(err) {
+		return err
+	}
+	s.set(errPartial)
+	return fmt.Errorf("%w: %w", errPartial, err)
+}
+
+// learn asks a node that says in which mode it runs for its slots, if that is the mode of a Cluster. do sends a command.
+func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Context, args ...any) *redis.Cmd) error {
+	if mode == "" {
+		return nil // as before
+	}
+	if mode != clusterMode {
+		s.set(nil)
+		return nil
+	}
+	nodes, err := do(ctx, "cluster", "nodes").Text()
+	switch {
+	case err == nil && hasAllSlots(nodes):
+		s.set(nil)
+	case err == nil:
+		s.set(errPartial)
+	case isAnswer(err): // for lack of permission
+		s.set(fmt.Errorf("%w: unless it has all slots, which it does not let the client ask: %w", errPartial, err))
+	default:
+		return err
+	}
+	return nil
+}
+
+// clusterMode is what a node of a Cluster answers for its mode, to HELLO and to INFO.
+const clusterMode = "cluster"
+
+// modeIn returns the mode in an answer to HELLO, "" if there is none.
+func modeIn(hello any) string {
+	pairs, _ := hello.([]any)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i] == "mode" {
+			mode, _ := pairs[i+1].(string)
+			return mode
+		}
+	}
+	return ""
+}
+
+// hasAllSlots reports whether the node that has answered this to CLUSTER NODES is a master with all slots.
+func hasAllSlots(nodes string) bool {
+	for line := range strings.Lines(nodes) {
+		fields := strings.Fields(line)
+		if len(fields) > 8 && strings.HasPrefix(fields[2], "myself,master") {
+			return fields[8] == "0-16383"
+		}
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// This file takes back requests of which nothing was sent. A Redsync that closes does so, because the connection that they
+// wait for may take long to open.
+
+// Recall implements Recalling. While a connection is in use, queued requests are about to be sent.
+func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
+	if s := p.last.Load(); s != nil && s.conn.Load() == nil {
+		s.recall(which, why)
+	}
+}
+
+// Recall implements Recalling.
+func (p *routedPool) Recall(which func(to Receiver, tag int) bool, why error) {
+	p.mu.Lock()
+	var back []*routed
+	kept := p.queue[:0]
+	for _, r := range p.queue {
+		if which(r.req.To, r.req.Tag) {
+			back = append(back, r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	clear(p.queue[len(kept):])
+	p.queue = kept
+	nodes := make([]*streamPool, 0, len(p.nodes))
+	for _, node := range p.nodes {
+		nodes = append(nodes, node)
+	}
+	p.mu.Unlock()
+	for _, r := range back {
+		r.deliver(Reply{Err: why, Fate: NotSent})
+	}
+	for _, node := range nodes {
+		node.Recall(func(to Receiver, _ int) bool {
+			r, is := to.(*routed)
+			return is && r.pool == p && which(r.req.To, r.req.Tag)
+		}, why)
+	}
+}
+
+// recall delivers NotSent to the queued requests for which which returns true. No connection has taken a queued request.
+// The Conn of the replies is 0, because a connection may be delivering others.
+func (q *queue) recall(which func(to Receiver, tag int) bool, why error) {
+	q.mu.Lock()
+	var back []queued
+	kept, encoded, rest := q.requests[:0], q.encoded[:0], q.encoded
+	for i, req := range q.requests {
+		size := commandSize(rest)
+		if _, asking := req.to.(ignored); asking { // it goes with the next request
+			next := q.requests[min(i+1, len(q.requests)-1)]
+			req.to, req.tag = next.to, next.tag
+		}
+		if which(req.to, req.tag) {
+			back = append(back, q.requests[i])
+		} else {
+			kept, encoded = append(kept, q.requests[i]), append(encoded, rest[:size]...)
+		}
+		rest = rest[size:]
+	}
+	clear(q.requests[len(kept):])
+	q.requests, q.encoded = kept, encoded
+	q.mu.Unlock()
+	q.fail(back, Reply{Err: why, Fate: NotSent})
+}
+
+// commandSize returns the length of the first command in b, as AppendCommand has encoded it.
+func commandSize(b []byte) (size int) {
+	header := func() (n int) {
+		end := bytes.IndexByte(b[size:], '\r')
+		n, _ = strconv.Atoi(string(b[size+1 : size+end]))
+		size += end + len(crlf)
+		return n
+	}
+	for range header() {
+		size += header() + len(crlf)
+	}
+	return size
+}

@@ -1,0 +1,452 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file implements the pool of a client of many nodes: a Redis Cluster or a Ring. The client
+// tells which node has a key. The request goes through a stream to that node, as with a
+// *redis.Client. So everything that a stream guarantees (greeting, bounded replies, silence, the
+// limit of outstanding requests) holds for each node, and a frozen node delays no other.
+
+// routeTimeout is how long the pool waits for the client to load the state of its cluster.
+const routeTimeout = 5 * time.Second
+
+// maxRedirects bounds how many redirections one request follows, even if the user's client allows
+// more.
+const maxRedirects = 16
+
+// A router returns the client of the node that has a key.
+type router func(ctx context.Context, key string) (*redis.Client, error)
+
+// routedPool sends each request through the stream of the node that has its key.
+//
+// A cluster node without the slot does not execute the request. It names the node that has the
+// slot instead: MOVED after the slot has moved, ASK while it moves. The pool sends the request
+// there. Therefore it promises no order of execution, and Conn is 0.
+type routedPool struct {
+	Config
+	client    redis.UniversalClient
+	route     router
+	cluster   *redis.ClusterClient // nil for a Ring
+	redirects int                  // how many redirections one request follows
+	subs      subscriptions
+	owing     owing
+
+	// ready means that route does no I/O. A ClusterClient loads the state of the cluster on the
+	// first call, and keeps it.
+	ready atomic.Bool
+
+	// delivering holds a token while a reply is delivered. It serializes the replies of all
+	// nodes.
+	delivering chan struct{}
+
+	mu      sync.Mutex             // guards what follows
+	nodes   map[string]*streamPool // by address
+	queue   []*routed              // until the client is ready
+	running bool                   // a goroutine is in run
+	loading time.Time              // when that goroutine began to load the state of the cluster; zero if it has not
+	closed  bool
+}
+
+var _ Subscriber = (*routedPool)(nil)
+
+func newRoutedPool(cfg Config, client redis.UniversalClient) *routedPool {
+	p := &routedPool{
+		Config: cfg, client: client,
+		delivering: make(chan struct{}, 1), nodes: make(map[string]*streamPool),
+	}
+	switch client := client.(type) {
+	case *redis.ClusterClient:
+		p.route, p.cluster = client.MasterForKey, client
+		p.redirects = min(max(client.Options().MaxRedirects, 0), maxRedirects)
+	case *redis.Ring:
+		p.route = func(_ context.Context, key string) (*redis.Client, error) {
+			return client.GetShardClientForKey(key)
+		}
+		p.ready.Store(true)
+	}
+	p.owing.client, p.owing.route = client, p.routed
+	return p
+}
+
+// routed returns the client of the node that has a key.
+func (p *routedPool) routed(key string) (client *redis.Client, err error) {
+	defer recovered(&err)
+	return p.route(context.Background(), key)
+}
+
+func (p *routedPool) String() string { return cmp.Or(p.Name, fmt.Sprintf("%T", p.client)) }
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *routedPool) Listed() string { return fmt.Sprintf("%T", p.client) }
+
+func (p *routedPool) CloseIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, node := range p.nodes {
+		node.CloseIdle()
+	}
+}
+
+func (p *routedPool) Close() error {
+	p.subs.close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.CloseIdle()
+	return nil
+}
+
+// Subscribe implements Subscriber.
+func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
+}
+
+// dialChannel subscribes to a channel on the node that the client chooses for it.
+func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wire, err error) {
+	defer recovered(&err)
+	node, err := p.route(ctx, channel)
+	if err != nil {
+		return nil, err
+	}
+	w, err := dialWire(ctx, node, channel, at)
+	if err != nil {
+		reload(p.client) //nolint:contextcheck // it goes on after this dial
+		return nil, err
+	}
+	w.follow(ctx, p.routed, node)
+	return w, nil
+}
+
+// Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
+// they have the same hash tag. On a Ring other keys may lie on one node until it loses or gains a shard.
+func (p *routedPool) Together(a, b string) bool {
+	if p.cluster == nil {
+		return hashed(a) == hashed(b)
+	}
+	return slot(a) == slot(b)
+}
+
+// hashed returns the part of a key that decides where the key lies: its hash tag if it has one, or else the whole
+// key. See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
+func hashed(key string) string {
+	_, after, open := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(after, "}"); open && closed && tag != "" {
+		return tag
+	}
+	return key
+}
+
+// slot returns the slot of a key in a Redis Cluster: CRC-16/XMODEM of what is hashed, modulo 16384.
+func slot(key string) uint16 {
+	var crc uint16
+	for _, b := range []byte(hashed(key)) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			high := crc&0x8000 != 0
+			crc <<= 1
+			if high {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc % 16384
+}
+
+// Destination returns the client.
+func (p *routedPool) Destination() any { return p.client }
+
+// ClientClosed reports whether the user has closed the client. It sends nothing.
+func (p *routedPool) ClientClosed() bool { return isClosed(p.client) }
+
+// Client returns a comparable value that stands for the client of p.
+func (p *routedPool) Client() any {
+	switch client := p.client.(type) {
+	case *redis.ClusterClient:
+		return weak.Make(client)
+	case *redis.Ring:
+		return weak.Make(client)
+	}
+	return nil
+}
+
+// Sibling returns another pool of the same client, with the same options.
+func (p *routedPool) Sibling() Pool { return newRoutedPool(p.Config, p.client) }
+
+// MetBefore reports true. The pool never knows which server answers, so waiting for that would be
+// useless.
+func (p *routedPool) MetBefore() bool { return true }
+
+func (p *routedPool) Send(req Request) error {
+	if err := p.usable(&req); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	r := &routed{pool: p, req: req}
+	r.owed.to, r.owed.key = r, keyOf(req.Args)
+	if p.ready.Load() && !p.running {
+		if node, err := p.nodeOfLocked(r.owed.key); err == nil {
+			return r.sendLocked(node, node.client, false)
+		}
+	}
+	if isClosed(p.client) {
+		return ErrClientClosed
+	}
+	if err := admit(len(p.queue), p.Outstanding, req.Reserved); err != nil {
+		return err
+	}
+	if _, err := AppendCommand(nil, req.Args); err != nil {
+		return err
+	}
+	r.req.RESP = nil
+	p.queue = append(p.queue, r)
+	if !p.running {
+		p.running, p.loading = true, time.Now()
+		go p.run()
+	}
+	return nil
+}
+
+// run sends the queued requests once the client can route them. While run is running, every
+// request goes through the queue, which keeps the order.
+func (p *routedPool) run() {
+	for p.hasQueued() {
+		err := p.load()
+		if err != nil && isClosed(p.client) { // meanwhile
+			err = ErrClientClosed
+		}
+		p.mu.Lock()
+		batch := p.queue
+		p.queue = nil
+		p.mu.Unlock()
+		for _, r := range batch {
+			failed := p.forward(r, err)
+			switch {
+			case failed == nil:
+				continue
+			case !errors.Is(failed, ErrClientClosed):
+				failed = noAnswer("", failed)
+			}
+			r.deliver(Reply{Err: failed, Fate: NotSent})
+		}
+	}
+}
+
+// hasQueued reports whether requests are queued. If not, it notes that run ends.
+func (p *routedPool) hasQueued() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = len(p.queue) > 0
+	return p.running
+}
+
+// load waits until the client can route.
+func (p *routedPool) load() (err error) {
+	defer recovered(&err)
+	if p.ready.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), routeTimeout)
+	defer cancel()
+	if _, err := p.route(ctx, ""); err != nil {
+		return fmt.Errorf("pool: the nodes are not known: %w", err)
+	}
+	p.ready.Store(true)
+	return nil
+}
+
+// forward sends r, or returns err if it is not nil.
+func (p *routedPool) forward(r *routed, err error) error {
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	node, err := p.nodeOfLocked(r.owed.key)
+	if err != nil {
+		return err
+	}
+	return r.sendLocked(node, node.client, false)
+}
+
+// nodeOfLocked returns the node that has a key, as far as the client knows.
+func (p *routedPool) nodeOfLocked(key string) (node *streamPool, err error) {
+	defer recovered(&err)
+	client, err := p.route(context.Background(), key)
+	if err != nil {
+		return nil, err
+	}
+	addr := client.Options().Addr
+	if node := p.nodes[addr]; node != nil && node.client == client {
+		return node, nil
+	}
+	return p.addLocked(addr, client), nil
+}
+
+// addLocked adds a node, and forgets nodes whose stream has ended.
+func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
+	for addr, old := range p.nodes {
+		if old.isIdle() {
+			delete(p.nodes, addr)
+		}
+	}
+	if old := p.nodes[addr]; old != nil {
+		old.CloseIdle()
+	}
+	node := newStreamPool(Config{Outstanding: p.Outstanding}, client, p.client)
+	p.nodes[addr] = node
+	return node
+}
+
+// nodeAtLocked returns the node at addr, the target of a redirection. If the pool does not have that
+// node yet, it makes one with the options of the redirecting node, which is like.
+func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
+	if node := p.nodes[addr]; node != nil {
+		return node
+	}
+	opt := ownOptions(like.client.Options())
+	opt.Addr = addr
+	client := redis.NewClient(opt)
+	_ = client.Close() // only its options are used
+	return p.addLocked(addr, client)
+}
+
+// A routed is a request on its way to the node that has its key.
+type routed struct {
+	pool  *routedPool
+	req   Request
+	owed  owed
+	at    *streamPool // the node that it was sent to last
+	moves int         // how many redirections it has followed
+}
+
+// sendLocked sends r to node. asking is set if the slot is still moving there. A request that
+// follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
+func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
+	r.at = node
+	if !r.pool.owing.add(&r.owed, node.client, named) {
+		return errRerouted
+	}
+	req := r.req
+	req.To, req.Tag, req.asking = r, 0, asking
+	req.Reserved = req.Reserved || r.moves > 0
+	r.req.RESP = nil // must not be read after Send
+	err := node.Send(req)
+	if err != nil && r.moves == 0 {
+		r.pool.owing.remove(&r.owed) // the caller tells of err
+	}
+	if r.pool.closed {
+		node.CloseIdle()
+	}
+	return err
+}
+
+// Receive takes the reply of a node.
+func (r *routed) Receive(_ int, reply Reply) {
+	p := r.pool
+	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
+		reload(p.client) // the node may have been replaced, or may have lost the slot
+	}
+	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
+	if is && reply.Fate == Answered && r.moves < p.redirects {
+		err := r.follow(addr, ask)
+		if err == nil {
+			return
+		}
+		reply = Reply{Err: noAnswer("", err), Fate: NotSent}
+	}
+	reply.Conn, reply.Server = 0, nil
+	if p.owing.remove(&r.owed) {
+		r.deliver(reply)
+	}
+}
+
+// follow sends r to the node that a redirection names.
+func (r *routed) follow(addr string, ask bool) (err error) {
+	defer recovered(&err)
+	p := r.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.moves++
+	named, _ := p.routed(r.owed.key) // nil if there is none
+	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
+}
+
+func (r *routed) deliver(reply Reply) {
+	r.pool.delivering <- struct{}{}
+	defer func() { <-r.pool.delivering }()
+	r.req.To.Receive(r.req.Tag, reply)
+}
+
+// redirection reports whether err is a redirection, and returns the address that it names. ask is
+// true for ASK and false for MOVED. from is the address of the node that answered.
+func redirection(err error, from string) (addr string, ask, is bool) {
+	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
+		return "", false, false
+	}
+	words := strings.Fields(err.Error())
+	if len(words) != 3 {
+		return "", false, false
+	}
+	// A server writes an IPv6 address without brackets.
+	colon := strings.LastIndexByte(words[2], ':')
+	if colon < 0 {
+		return "", false, false
+	}
+	host, port := strings.Trim(words[2][:colon], "[]"), words[2][colon+1:]
+	switch {
+	case port == "" || host == "?":
+		return "", false, false
+	case host == "": // stands for the host of the node that answered
+		host, _, _ = net.SplitHostPort(from)
+	}
+	return net.JoinHostPort(host, port), words[0] == "ASK", true
+}
+
+// keyOf returns the key that routes a command, "" if it has none.
+func keyOf(args []any) string {
+	at := 1
+	if name, _ := args[0].(string); strings.EqualFold(name, "evalsha") || strings.EqualFold(name, "eval") {
+		if at = 3; len(args) > at && fmt.Sprint(args[2]) == "0" {
+			return ""
+		}
+	}
+	if at >= len(args) {
+		return ""
+	}
+	if key, is := args[at].(string); is {
+		return key
+	}
+	return fmt.Sprint(args[at])
+}
+
+// Link implements Linked. It tells of the node whose connection was opened last, or is still being opened.
+func (p *routedPool) Link() (l Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) > 0 && !p.loading.IsZero() { // the client learns which nodes there are
+		return Link{Since: p.loading, Sign: p.loading, Limit: routeTimeout}
+	}
+	for _, node := range p.nodes {
+		if of := node.Link(); of.Open == l.Open && of.Since.After(l.Since) || !of.Open && !of.Since.IsZero() && l.Open || l.Since.IsZero() {
+			l = of
+		}
+	}
+	return l
+}

@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA1
+	"encoding/hex"
+	"slices"
+	"sync"
+)
+
+// A Script is a Lua script. Nodes keep it under its SHA1.
+type Script struct {
+	write func() string // returns the source; nil once it is called
+
+	once   sync.Once // guards what follows
+	source string
+	sha    string
+	arg    any // sha, boxed once
+}
+
+// shaLength is the length of a SHA1 in hexadecimal digits.
+const shaLength = 2 * sha1.Size
+
+// scripts holds every script of NewScript, by SHA1.
+var scripts sync.Map
+
+// late holds every script of NewScriptOf.
+var late struct {
+	mu      sync.Mutex // guards what follows
+	scripts []*Script
+}
+
+// NewScript returns the script with the given source. It is meant for package-level variables.
+// Every new connection of a stream loads all scripts of the program, so the first use of a script
+// costs no extra round trip.
+func NewScript(source string) *Script {
+	s := &Script{write: func() string { return source }}
+	s.once.Do(s.begin)
+	scripts.Store(s.sha, s)
+	return s
+}
+
+// NewScriptOf does what NewScript does, for a source that takes time to make. It calls write, once, when the program
+// first connects or first uses the script. So a program that does neither pays nothing.
+func NewScriptOf(write func() string) *Script {
+	s := &Script{write: write}
+	late.mu.Lock()
+	defer late.mu.Unlock()
+	late.scripts = append(late.scripts, s)
+	return s
+}
+
+// NewScriptOnDemand does what NewScriptOf does, for a script that few programs use. No connection loads it. So a node that
+// does not know it answers NOSCRIPT, and the first use takes another round trip.
+func NewScriptOnDemand(write func() string) *Script { return &Script{write: write} }
+
+// begin makes the source and what follows from it.
+func (s *Script) begin() {
+	s.source, s.write = s.write(), nil
+	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // see the import
+	s.sha = hex.EncodeToString(sum[:])
+	s.arg = s.sha
+}
+
+func knownScripts() (known []*Script) {
+	late.mu.Lock()
+	known = slices.Clone(late.scripts)
+	late.mu.Unlock()
+	for _, s := range known {
+		s.once.Do(s.begin)
+	}
+	scripts.Range(func(_, s any) bool {
+		known = append(known, s.(*Script))
+		return true
+	})
+	return known
+}
+
+// scriptOf returns the script that a command runs by its SHA1, nil if it runs none that this program knows.
+func scriptOf(args []any) *Script {
+	if len(args) > 1 && args[0] == "evalsha" {
+		for _, s := range knownScripts() {
+			if args[1] == s.sha {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// Args returns the command that runs the script by its SHA1. keys says how many of args, from the
+// first on, are keys. The script must access no other keys.
+func (s *Script) Args(keys int, args ...any) []any {
+	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
+}
+
+// Append appends the command's beginning to cmd: EVALSHA, the SHA1 and the number of keys.
+func (s *Script) Append(cmd []any, keys int) []any {
+	s.once.Do(s.begin)
+	return append(cmd, "evalsha", s.arg, keys)
+}
+
+// InFull returns cmd, which Args made, with the source in place of the SHA1, for a node that answered
+// NOSCRIPT.
+func (s *Script) InFull(cmd []any) []any {
+	s.once.Do(s.begin)
+	return append([]any{"eval", s.source}, cmd[2:]...)
+}

@@ -1,0 +1,443 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// idleTimeout is how long a stream waits for work before it ends. Programs that never call
+	// Close rely on it. Opening a stream again costs a few round trips.
+	idleTimeout = 30 * time.Second
+
+	// After redialTries failures in a row to connect, the stream waits for redialPause before
+	// each further attempt. Requests sent meanwhile fail at once, with the error of the last
+	// attempt.
+	redialTries = 4
+	redialPause = 100 * time.Millisecond
+)
+
+// streamPool sends through the stream of its client, and starts one if none is running.
+type streamPool struct {
+	Config
+	client *redis.Client         // the client of the node; only its options are read
+	owner  redis.UniversalClient // the user's client: client itself, or the one that client is a node of
+	view   serverView
+	closed atomic.Bool
+	last   atomic.Pointer[stream]
+	subs   subscriptions
+}
+
+var _ Subscriber = (*streamPool)(nil)
+
+func newStreamPool(cfg Config, client *redis.Client, owner redis.UniversalClient) *streamPool {
+	return &streamPool{
+		Config: cfg, client: client, owner: owner,
+		view: serverView{anonymous: cfg.Anonymous, guarded: cfg.Guard > 0, noLocksBefore: cfg.NoLocksBefore},
+	}
+}
+
+func (p *streamPool) String() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return addressOf(p.client)
+}
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *streamPool) Listed() string { return p.client.Options().Addr }
+
+func (p *streamPool) Send(req Request) error {
+	if err := p.usable(&req); err != nil {
+		return err
+	}
+	for !p.closed.Load() {
+		s := p.last.Load()
+		if s == nil {
+			var err error
+			if s, err = p.running(); err != nil {
+				return err
+			}
+		}
+		err := s.submit(&req, p.Outstanding, &p.view)
+		if err != errStopped { //nolint:errorlint // a sentinel of this package
+			return err
+		}
+		p.last.CompareAndSwap(s, nil) // s has ended: continue with another one
+	}
+	return ErrClosed
+}
+
+// streams holds the running stream of every client. So all pools of one client share one connection
+// for their requests, even in a program that makes new pools again and again.
+var streams struct {
+	sync.Mutex // guards running, and is held while a streamPool sets closed
+	running    map[*redis.Client]*stream
+}
+
+// running returns the stream of p's client, and starts one if need be. Once p is closed it returns an
+// error: a Send that races with Close cannot start a stream that Close does not end.
+func (p *streamPool) running() (*stream, error) {
+	streams.Lock()
+	defer streams.Unlock()
+	if p.closed.Load() {
+		return nil, ErrClosed
+	}
+	s := streams.running[p.client]
+	if s == nil || s.stopped.Load() {
+		if isClosed(p.owner) {
+			return nil, ErrClientClosed
+		}
+		p.warnOfHooks(p.owner, p.client, p.String(), func(line func()) { go line() }) // a handler of the log may block
+		s = startStream(p.client, p.owner)
+		if streams.running == nil {
+			streams.running = make(map[*redis.Client]*stream)
+		}
+		streams.running[p.client] = s
+	}
+	if (!p.Anonymous || p.Guard > 0) && !s.identified.Swap(true) {
+		s.identify(s.conn.Load())
+	}
+	p.last.Store(s)
+	return s, nil
+}
+
+// ClientClosed reports whether the user has closed the client. It sends nothing.
+func (p *streamPool) ClientClosed() bool { return isClosed(p.owner) }
+
+func (p *streamPool) CloseIdle() {
+	if s := p.last.Load(); s != nil {
+		s.finish()
+	}
+}
+
+// Silent returns for how long p has waited for a sign of life of the node: for a reply that is owed, or for a connection to
+// open. It returns 0 if p waits for nothing.
+func (p *streamPool) Silent() time.Duration {
+	if s := p.last.Load(); s != nil {
+		return s.silent()
+	}
+	return 0
+}
+
+// behindSilence is how long a node may be silent until it counts as one that does not answer, and so is not behind.
+const behindSilence = 500 * time.Millisecond
+
+// IsBehind reports whether the node owes a quarter of the replies that it may owe, and answers.
+func (p *streamPool) IsBehind() bool {
+	s := p.last.Load()
+	return s != nil && s.owed.Load() >= int64(p.Outstanding/4) && s.silent() < behindSilence
+}
+
+// isIdle reports whether no stream of p is running.
+func (p *streamPool) isIdle() bool {
+	s := p.last.Load()
+	return s == nil || s.stopped.Load()
+}
+
+func (p *streamPool) Close() error {
+	streams.Lock()
+	p.closed.Store(true)
+	streams.Unlock()
+	p.subs.close()
+	p.CloseIdle()
+	return nil
+}
+
+// Partial returns why the node does not serve every key, nil if that is not known. A Cluster may change, so the next
+// connection asks the node again.
+func (p *streamPool) Partial() error {
+	s := p.last.Load()
+	if s == nil || s.share == nil {
+		return nil
+	}
+	why := s.share.Partial()
+	if c := s.conn.Load(); why != nil && c != nil && time.Since(c.opened) >= renewPause {
+		c.retire()
+	}
+	return why
+}
+
+// Subscribe implements Subscriber.
+func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
+	return p.subs.start(&p.Config, p.owner, channel, to, p.dialChannel)
+}
+
+// dialChannel opens a connection to the node for one of p's subscriptions.
+func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
+	if p.client.Options().Addr == ofSentinel {
+		return dialFollowing(ctx, p.client, channel)
+	}
+	return dialWire(ctx, p.client, channel, at)
+}
+
+// Destination returns a comparable value that stands for the node of the pool. Two pools with
+// equal destinations lead to one node.
+func (p *streamPool) Destination() any { return destinationOf(p.client) }
+
+// Keyspace returns the number of the database that p uses. Two pools of one server whose databases are equal have
+// the same keys.
+func (p *streamPool) Keyspace() any { return p.client.Options().DB }
+
+// Client returns a value that stands for the client of p: it is equal for all pools of one
+// client, and different for any other client. The value does not keep the client alive. Client
+// returns nil if no Send can ever succeed.
+func (p *streamPool) Client() any {
+	if p.Wrong != nil {
+		return nil
+	}
+	return weak.Make(p.client)
+}
+
+// Sibling returns another pool of the same client, with the same options. Closing one does not
+// affect the other.
+func (p *streamPool) Sibling() Pool { return newStreamPool(p.Config, p.client, p.owner) }
+
+// MetBefore reports whether it has been called before in this process, on any pool of
+// the same client.
+func (p *streamPool) MetBefore() bool { return p.Wrong == nil && metBefore(p.client) }
+
+// A stream is an ordered sequence of requests and the connections that carry them, one at a time.
+// A connection is opened when there is something to send. A stream lives from its first request
+// until it has been idle for idleTimeout, until CloseIdle or Close ends it, or until the user has closed the client.
+type stream struct {
+	queue
+	user  *redis.Client
+	owner redis.UniversalClient   // see streamPool
+	end   context.CancelCauseFunc // of life
+	idle  *time.Timer             // calls look
+
+	conn atomic.Pointer[conn] // in use; nil if there is none
+}
+
+func (s *stream) silent() time.Duration {
+	if c := s.conn.Load(); c != nil {
+		return c.silence.lasts()
+	}
+	if p := s.opening.Load(); p != nil {
+		return time.Since(p.since)
+	}
+	return 0
+}
+
+// startStream starts a stream. It opens no connection before the first request.
+func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
+	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	s.migrated = func() { reload(owner) }
+	if owner == redis.UniversalClient(user) {
+		s.share = &share{}
+	}
+	s.idle = time.AfterFunc(idleTimeout, s.look)
+	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
+	go s.run()
+	return s
+}
+
+// look ends a stream that has been idle for idleTimeout, or whose client the user has closed.
+func (s *stream) look() {
+	if isClosed(s.owner) {
+		s.sever()
+		return
+	}
+	if isDropped(s.owner, s.user) {
+		s.drop()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped.Load() {
+		return
+	}
+	if wait := idleTimeout - time.Since(s.quiet); wait > 0 {
+		s.idle.Reset(min(wait, lookPause))
+		return
+	}
+	s.ending = true
+	s.nudge()
+}
+
+// sever ends the stream at once, because the user has closed the client: its connection, a dial under way, and all
+// requests, with ErrClientClosed.
+func (s *stream) sever() {
+	s.end(ErrClientClosed)
+	s.finish()
+}
+
+// drop ends the stream at once, because the user's client does not use the node any more. What is owed is Unknown.
+func (s *stream) drop() {
+	s.end(errDropped)
+	s.finish()
+	if c := s.conn.Load(); c != nil {
+		c.abort(errDropped)
+	}
+}
+
+// run connects while there is something to send, until the stream ends. Either run or the
+// connection that it waits for delivers the replies, so they are delivered in order.
+func (s *stream) run() {
+	var failed error // of the last connect
+	var failures int // in a row
+	var retry time.Time
+	for s.awaitWork() {
+		if failures < redialTries || !time.Now().Before(retry) {
+			s.opening.Store(&progress{since: time.Now()})
+			var c *conn
+			c, failed = s.connect()
+			if failed == nil {
+				failures = 0
+				for c != nil {
+					c.ready = time.Now()
+					s.conn.Store(c)
+					s.identify(c)
+					s.opening.Store(nil)
+					c = c.serve()
+				}
+				s.conn.Store(nil)
+				continue
+			}
+			failures++
+			retry = time.Now().Add(redialPause)
+		}
+		s.refuse(failed)
+		s.opening.Store(nil) // a request is told why before nothing seems to be opened any more
+	}
+}
+
+// identify retires c, the connection in use, if a pool wants to know which server answers, and c has not asked. The next one
+// does. It is called after each change of identified and of conn, because the two may change at once.
+func (s *stream) identify(c *conn) {
+	if c != nil && !c.asks && s.identified.Load() {
+		c.retire()
+	}
+}
+
+// connect opens a connection, unless the user has closed the client. If the node gives no sign of life for a while,
+// connect searches for another connection beside the first: its name may lead elsewhere by now. The first to open is used.
+func (s *stream) connect() (*conn, error) {
+	if isClosed(s.owner) {
+		s.sever()
+		return nil, ErrClientClosed
+	}
+	loads, pace := s.loadsScripts(), maxPace
+	if s.distance.Load() > 0 {
+		pace = s.distance.pace(minPace)
+	}
+	first := s.opener(s.user).begin(s.life)
+	for !first.outlive(pace) {
+		if c := s.searchBeside(first, pace); c != nil {
+			return c, nil
+		}
+	}
+	if first.err == nil {
+		if s.distance.Load() == 0 || first.longest < pace { // else it was a stall
+			s.distance.learn(first.longest)
+		}
+		first.opened.cancel = first.cancel
+		return first.opened, nil
+	}
+	first.cancel()
+	switch {
+	case s.severed():
+		return nil, ErrClientClosed
+	case loads && isCutOffAt(first.err, loadsScript):
+		return s.connect() // which loads no script
+	case errors.Is(first.err, errMoved):
+		return s.connect() // to the node that the client uses now
+	}
+	return nil, first.err
+}
+
+// searchBeside searches while first gives no sign of life. It returns the connection that the search has found, or nil.
+func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
+	ctx, stop := context.WithCancel(s.life)
+	found := make(chan *conn, 1)
+	select {
+	case <-first.given: // before it fell silent
+	default:
+	}
+	go func() {
+		c, _ := s.search(s.user, pace).run(ctx)
+		found <- c
+	}()
+	select {
+	case <-first.done:
+	case <-first.given:
+	case c := <-found:
+		if c != nil {
+			first.cancel()
+			c.cancel = stop
+			return c
+		}
+		<-first.done // the user has closed the client
+	}
+	stop() // closes what the search finds now
+	return nil
+}
+
+// awaitWork returns true when there is something to send, and false when the
+// stream has stopped.
+func (s *stream) awaitWork() bool {
+	for {
+		s.mu.Lock()
+		work, stop := len(s.requests) > 0, s.ending
+		if !work && stop {
+			s.stopped.Store(true)
+		}
+		s.mu.Unlock()
+		switch {
+		case work:
+			return true
+		case stop:
+			s.stop()
+			return false
+		}
+		<-s.wake
+	}
+}
+
+// stop removes the stream from streams.
+func (s *stream) stop() {
+	s.end(nil)
+	s.idle.Stop()
+	streams.Lock()
+	defer streams.Unlock()
+	if streams.running[s.user] == s {
+		delete(streams.running, s.user)
+	}
+}
+
+// refuse delivers NotSent to every queued request. Conn is the highest number given out so far,
+// so no later connection has a lower one.
+func (s *stream) refuse(err error) {
+	s.mu.Lock()
+	refused := s.requests
+	s.requests, s.encoded, s.within = nil, nil, 0
+	s.mu.Unlock()
+	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
+}
+
+// Link implements Linked.
+func (p *streamPool) Link() (l Link) {
+	if s := p.last.Load(); s != nil {
+		l = s.link()
+		l.Distance = time.Duration(s.distance.Load())
+	}
+	l.Limit = dialTimeout(p.client.Options())
+	return l
+}
+
+func (s *stream) link() Link {
+	if c := s.conn.Load(); c != nil {
+		return Link{Open: true, Since: c.ready}
+	}
+	if p := s.opening.Load(); p != nil {
+		return p.link()
+	}
+	return Link{}
+}

@@ -1,0 +1,320 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+)
+
+// The pauses between attempts double from firstPause to lastPause. Up to half a pause is added at
+// random, so that the subscribers of a restarted node do not all reconnect at once.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause. A proxy that does
+// not know the command may end the connection there, each time.
+const (
+	hangUps     = 3
+	hungUpPause = 30 * time.Second
+)
+
+// HangsUp reports whether err, with which Unsubscribed was called, says that the node has ended several connections in a row
+// in place of an answer to SUBSCRIBE, as some proxies do that do not know the command. The Subscription tries again after
+// half a minute.
+func HangsUp(err error) bool {
+	var hung *hungUp
+	return errors.As(err, &hung)
+}
+
+type hungUp struct{ error }
+
+func (e *hungUp) Unwrap() error { return e.error }
+
+// subscriptions are the running subscriptions of a Pool.
+type subscriptions struct {
+	mu     sync.Mutex // guards what follows
+	closed bool
+	open   map[*subscription]struct{}
+}
+
+// start starts a subscription through client.
+func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (Subscription, error) {
+	switch {
+	case cfg.Wrong != nil:
+		return nil, cfg.Wrong
+	case channel == "":
+		return nil, errors.New("pool: Subscribe needs a channel")
+	case to == nil:
+		return nil, errors.New("pool: Subscribe needs a Listener")
+	}
+	s := &subscription{client: client, channel: channel, to: to, dial: dial, telling: make(chan struct{}, 1)}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	if !ss.add(s) {
+		s.end(nil)
+		return nil, ErrClosed
+	}
+	s.watch = time.AfterFunc(time.Hour, s.look)
+	s.watch.Reset(lookPause) // look, which also resets the timer, begins after watch is set
+	go func() {
+		defer ss.remove(s)
+		defer s.end(nil)
+		s.run(s.life)
+	}()
+	return s, nil
+}
+
+// add records s and returns true, unless the Pool is closed.
+func (ss *subscriptions) add(s *subscription) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return false
+	}
+	if ss.open == nil {
+		ss.open = make(map[*subscription]struct{})
+	}
+	ss.open[s] = struct{}{}
+	return true
+}
+
+func (ss *subscriptions) remove(s *subscription) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.open, s)
+}
+
+// close ends all subscriptions and refuses new ones.
+func (ss *subscriptions) close() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.closed = true
+	for s := range ss.open {
+		s.stop()
+	}
+}
+
+// subscription is a Subscription of a Pool of New.
+type subscription struct {
+	client  redis.UniversalClient // the user's
+	channel string
+	to      Listener
+	dial    dialer
+
+	life  context.Context //nolint:containedctx // of the subscription
+	end   context.CancelCauseFunc
+	watch *time.Timer // calls look
+
+	closed atomic.Bool // no method of the Listener is called any more
+
+	// telling holds a token while a method of the Listener runs. It serves as a mutex. It is a
+	// channel, because testing/synctest regards a goroutine that waits for a channel as durably
+	// blocked, but not one that waits for a sync.Mutex.
+	telling chan struct{}
+}
+
+func (s *subscription) stop() {
+	s.closed.Store(true)
+	s.end(nil)
+}
+
+func (s *subscription) Close() {
+	s.stop()
+	// From here on tell finds closed set and calls no method. If a method is running now, wait
+	// for it, unless the caller is itself a method of some Listener. A method must not wait for
+	// itself, and two methods that close each other's subscription would wait for ever.
+	select {
+	case s.telling <- struct{}{}:
+	default:
+		if inListener() {
+			return
+		}
+		s.telling <- struct{}{}
+	}
+	<-s.telling
+}
+
+// tell calls a method of the Listener, unless s is closed.
+func (s *subscription) tell(method func()) {
+	s.telling <- struct{}{}
+	defer func() { <-s.telling }()
+	if !s.closed.Load() {
+		listener(method)
+	}
+}
+
+// listener calls a method of a Listener, so that inListener finds listener on the stack.
+//
+//go:noinline
+func listener(method func()) { method() }
+
+var listenerEntry = reflect.ValueOf(listener).Pointer()
+
+// inListener reports whether its caller was called by a method of a Listener.
+func inListener() bool {
+	pcs := make([]uintptr, 64)
+	n := runtime.Callers(1, pcs)
+	for ; n == len(pcs); n = runtime.Callers(1, pcs) {
+		pcs = make([]uintptr, 2*len(pcs))
+	}
+	for frames := runtime.CallersFrames(pcs[:n]); ; {
+		frame, more := frames.Next()
+		if frame.Entry == listenerEntry {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// run keeps s subscribed until ctx ends, the node refuses, or the user has closed the client.
+func (s *subscription) run(ctx context.Context) {
+	pause, at, cuts := firstPause, "", 0
+	for {
+		lasted, err := s.listen(ctx, at)
+		if cuts++; !isCutOffAt(err, "SUBSCRIBE") {
+			cuts = 0
+		}
+		if cuts >= hangUps {
+			err = &hungUp{err}
+		}
+		at = ""
+		var refused *refusedError
+		var moved *movedError
+		switch {
+		case s.isOver(ctx, err):
+			return
+		case errors.As(err, &refused):
+			s.tell(func() { s.to.Refused(err) })
+			return
+		}
+		s.tell(func() { s.to.Unsubscribed(err) })
+		if errors.Is(err, errMoved) {
+			continue // at once: the other node is there
+		}
+		if errors.As(err, &moved) && lasted >= firstPause {
+			at = moved.to // at once: the client has moved, too
+			continue
+		}
+		if lasted >= lastPause {
+			pause = firstPause
+		}
+		if cuts >= hangUps {
+			pause = hungUpPause
+		}
+		sleep(ctx, pause+jitter.N(pause/2))
+		if s.isOver(ctx, nil) {
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// look ends s if the user has closed the client. It looks again as long as s lasts.
+func (s *subscription) look() {
+	if isClosed(s.client) {
+		s.end(ErrClientClosed)
+	}
+	if s.life.Err() == nil {
+		s.watch.Reset(lookPause)
+	}
+}
+
+// isOver reports whether ctx has ended. If the user has closed the client, as ctx or err says, it tells the Listener and
+// reports true.
+func (s *subscription) isOver(ctx context.Context, err error) bool {
+	if errors.Is(context.Cause(ctx), ErrClientClosed) || errors.Is(err, redis.ErrClosed) {
+		s.tell(func() { s.to.Refused(ErrClientClosed) })
+		return true
+	}
+	return ctx.Err() != nil
+}
+
+// listen delivers the messages of one connection until the connection or ctx ends. It returns how
+// long the subscription lasted from the node's confirmation on, and why listen ended.
+func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now()
+	w, err := s.dial(ctx, s.channel, at)
+	if err != nil {
+		return 0, fmt.Errorf("pool: not subscribed: %w", err)
+	}
+	defer func() { _ = w.Close() }()
+	if err := s.confirm(w, time.Until(start.Add(openTimeout))); err != nil {
+		return 0, err
+	}
+	start = time.Now()
+	s.tell(s.to.Subscribed)
+	err = s.deliver(w)
+	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
+}
+
+// confirm waits for the answer to SUBSCRIBE, which is the first reply on its connection.
+func (s *subscription) confirm(w wire, timeout time.Duration) error {
+	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
+	switch {
+	case isAnswer(err) && !passes(err):
+		return &refusedError{s.channel, err}
+	case err != nil:
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
+	case h.subscribed != s.channel:
+		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", errUnsolicited)
+	}
+	return nil
+}
+
+// deliver calls the Listener for everything that arrives, until the connection is lost. A read
+// that timed out may have consumed part of a message, so a timeout has to end the connection.
+// Therefore PING is sent by a timer while the read is waiting.
+func (s *subscription) deliver(w wire) error {
+	ping := time.AfterFunc(pingAfter, w.ping)
+	defer ping.Stop()
+	for {
+		h, err := w.receive(maxSilence)
+		if err != nil && !isAnswer(err) { // a node that denies PING still answers it
+			return err
+		}
+		ping.Reset(pingAfter)
+		switch {
+		case h.message:
+			s.tell(func() { s.to.Message(h.text) })
+		case h.subscribed != "":
+			s.tell(s.to.Subscribed)
+		}
+	}
+}
+
+// passing holds the beginnings of temporary errors.
+var passing = []string{
+	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
+	"max number of clients reached", // after an ERR, which HasErrorPrefix skips
+}
+
+func passes(err error) bool {
+	return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
+// A refusedError is the error of Refused.
+type refusedError struct {
+	channel string
+	answer  error
+}
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("pool: subscribing to %q is refused: %v", Cut(e.channel), e.answer)
+}
+
+func (e *refusedError) Unwrap() error { return e.answer }

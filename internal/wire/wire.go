@@ -1,0 +1,255 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// openTimeout bounds the time from the dial to the node's confirmation.
+	openTimeout = 5 * time.Second
+
+	// A PING is sent when nothing has arrived for pingAfter, and the connection is given up when
+	// nothing has arrived for maxSilence. A node may therefore be unreachable for 3 s at any time
+	// without losing the connection, and a dead node is noticed after 3 to 5 s.
+	pingAfter  = 2 * time.Second
+	maxSilence = maxReadTimeout
+)
+
+// A dialer opens a connection and sends SUBSCRIBE on it. at is the address that a notification named, "" for the one that
+// the client would dial. The end of ctx closes the connection.
+type dialer = func(ctx context.Context, channel, at string) (wire, error)
+
+// A wire is a connection that listens to a channel.
+type wire interface {
+	// receive returns what arrives next, within timeout. An error that the node answered with is
+	// a redis.Error.
+	receive(timeout time.Duration) (news, error)
+
+	// ping sends PING.
+	ping()
+
+	Close() error
+}
+
+// news is something that has arrived: a message, the confirmation of a channel, or neither.
+type news struct {
+	message    bool
+	text       string // of the message
+	subscribed string // the confirmed channel
+}
+
+// An ownWire is a connection owned by the pool.
+type ownWire struct {
+	net.Conn
+	replies *bufio.Reader
+	owed    atomic.Int32 // answers that the node owes
+	channel string
+	pushes  int // since the last reply
+	skip    int // how many answers come before the first that counts
+
+	confirmed bool // the node has answered SUBSCRIBE
+	moved     atomic.Pointer[movedError]
+	timer     *time.Timer // ends the connection that moves later; nil if it does not move
+}
+
+// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE. Before that, in the same write, it asks
+// for notifications of maintenance. Whatever the node answers to that, the subscription goes on.
+func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
+	ctx, end := context.WithCancel(ctx)
+	heed := heedOf(user)
+	how := opening{dial: openTimeout, whole: openTimeout, renewed: end, at: at, heeds: heed.wanted}
+	conn, err := open(ctx, user, how)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel}
+	var begin []byte
+	if heed, _ = heed.on(conn); heed.wanted {
+		begin, w.skip = heed.command(), 1
+	}
+	if err := w.send(begin, "subscribe", channel); err != nil {
+		end()
+		return nil, err
+	}
+	return w, nil
+}
+
+// send writes a command of strings, after what begin holds.
+func (w *ownWire) send(begin []byte, args ...any) error {
+	b, err := AppendCommand(begin, args)
+	if err == nil {
+		w.owed.Add(1)
+		_ = w.SetWriteDeadline(time.Now().Add(maxSilence)) // if it fails, so does Write
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+func (w *ownWire) ping() { _ = w.send(nil, "ping") } // the reader sees the error too
+
+func (w *ownWire) receive(timeout time.Duration) (news, error) {
+	err := w.SetReadDeadline(time.Now().Add(timeout))
+	var reply any
+	if err == nil {
+		reply, err = w.next()
+	}
+	if err != nil {
+		if moved := w.moved.Load(); moved != nil {
+			err = moved
+		}
+		return news{}, cutOffAt(w.unanswered(), err)
+	}
+	if text, is := message(reply); is {
+		return news{message: true, text: text}, nil
+	}
+	if w.owed.Add(-1) < 0 {
+		return news{}, errUnsolicited
+	}
+	switch reply := reply.(type) {
+	case refusal:
+		return news{}, reply
+	case string:
+		if reply == "PONG" {
+			return news{}, nil
+		}
+	case []any:
+		if channel, is := confirmation(reply); is {
+			w.confirmed = true
+			return news{subscribed: channel}, nil
+		}
+		if len(reply) == 2 && reply[0] == "pong" { // RESP 2 adds an empty text
+			return news{}, nil
+		}
+	}
+	return news{}, errUnsolicited
+}
+
+// unanswered returns the name of the command whose answer is due, "" if none is.
+func (w *ownWire) unanswered() string {
+	switch {
+	case !w.confirmed:
+		return "SUBSCRIBE"
+	case w.owed.Load() > 0:
+		return "PING"
+	}
+	return ""
+}
+
+// next returns the next reply, or a push that belongs to the subscription.
+func (w *ownWire) next() (any, error) {
+	for {
+		reply, err := readReply(w.replies)
+		p, pushed := reply.(push)
+		switch {
+		case err != nil:
+			return nil, err
+		case !pushed && w.skip > 0:
+			w.skip--
+		case !pushed:
+			w.pushes = 0
+			return reply, nil
+		case len(p) == 3 && (p[0] == "message" || p[0] == "subscribe") && p[1] == w.channel:
+			return []any(p), nil
+		default:
+			if err := w.notified(p); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// confirmation returns the channel of a reply that confirms SUBSCRIBE.
+func confirmation(reply []any) (channel string, is bool) {
+	if len(reply) != 3 || reply[0] != "subscribe" {
+		return "", false
+	}
+	_, counts := reply[2].(int64)
+	channel, is = reply[1].(string)
+	return channel, is && counts
+}
+
+// message returns the payload of a reply that is a message.
+func message(reply any) (payload string, is bool) {
+	m, _ := reply.([]any)
+	if len(m) != 3 || m[0] != "message" {
+		return "", false
+	}
+	payload, is = m[2].(string)
+	return payload, is
+}
+
+// A pubSubWire is a subscription of a client that does not reveal its nodes. On its own, go-redis
+// would reconnect without telling the reader; the context ended prevents that.
+type pubSubWire struct{ *redis.PubSub }
+
+// dialPubSub subscribes through client. Subscribe of go-redis hides the reason when it cannot
+// connect. PING returns it, after one more attempt to connect.
+func dialPubSub(ctx context.Context, client redis.UniversalClient, channel string) (wire, error) {
+	opening, done := context.WithTimeout(ctx, openTimeout)
+	defer done()
+	ps := client.Subscribe(opening, channel)
+	if err := ps.Ping(opening); err != nil {
+		_ = ps.Close()
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = ps.Close() })
+	return pubSubWire{ps}, nil
+}
+
+func (w pubSubWire) ping() { _ = w.Ping(ended) }
+
+// receive turns the panics of go-redis on malformed replies into errors.
+func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
+	defer recovered(&err)
+	msg, err := w.ReceiveTimeout(ended, timeout)
+	if err != nil {
+		return news{}, shortened(err)
+	}
+	switch msg := msg.(type) {
+	case *redis.Message:
+		return news{message: true, text: msg.Payload}, nil
+	case *redis.Subscription:
+		if msg.Kind == "subscribe" {
+			n.subscribed = msg.Channel
+		}
+	}
+	return n, nil
+}
+
+// ended is the context of every call on a pubSubWire. go-redis looks at it only to dial a
+// replacement for a lost connection, and that dial then fails.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// notified heeds a push. A subscription opens its new connection after the old one has ended. A message that comes
+// meanwhile is lost, as with any lost connection.
+func (w *ownWire) notified(p push) error {
+	if w.pushes++; w.pushes > maxPushes {
+		return errUnsolicited
+	}
+	to, after, is := moveOf(p)
+	switch {
+	case !is || w.timer != nil:
+	case after == 0:
+		return &movedError{to}
+	default:
+		w.timer = time.AfterFunc(after, func() { w.move(to) })
+	}
+	return nil
+}
+
+// move ends the connection of a subscription.
+func (w *ownWire) move(to string) {
+	w.moved.CompareAndSwap(nil, &movedError{to})
+	_ = w.Close()
+}

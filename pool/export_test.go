@@ -1,9 +1,0 @@
-package pool
-
-// For the tests of package pool_test.
-var (
-	Ask             = ask
-	Answer          = answer
-	Unused          = unused
-	NoNotifications = noNotifications
-)

@@ -1,0 +1,132 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed14bd9ef4/redsync/internal/wire"
+)
+
+// An Option configures a Pool of New or Func. An option that is nil, out of range or unsuitable makes every operation of a
+// Redsync fail at once, with an error that says so.
+type Option func(*config)
+
+type config = wire.Config
+
+// configOf returns what options set.
+func configOf(options []Option) (cfg config) {
+	for _, option := range options {
+		if option == nil {
+			cfg.Wrong = errors.New("pool: nil Option")
+			continue
+		}
+		option(&cfg)
+	}
+	return cfg
+}
+
+// WithOutstanding sets how many answers the node may owe before the pool refuses further commands, with an
+// *[OutstandingError], so that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to 16384. A
+// larger limit tolerates longer pauses of a node under load, a smaller one holds less memory during them. Releases are not
+// refused, but counted. Each server of a Cluster or a Ring has the limit to itself.
+func WithOutstanding(limit int) Option {
+	return func(c *config) {
+		if limit < 1 || limit > wire.MaxOutstanding {
+			c.Wrong = fmt.Errorf("pool: WithOutstanding(%d) is out of range: 1 to %d", limit, wire.MaxOutstanding)
+		}
+		c.Outstanding = limit
+	}
+}
+
+// WithRestartGuard ignores the votes of a restarted node until all locks that it may have forgotten have expired. Without it a
+// node that comes back without its keys, or with those of its last fsync, grants locks that others still hold, and two
+// processes may hold one lock.
+//
+// maxExpiry is the longest of these times of all programs on these nodes: an expiry plus its lock delay, or
+// redsync.WithMinHold plus its drift. It must be more than 0. By default there is no guard.
+//
+// The guard needs a *redis.Client, which reaches one server at a time, and permission for INFO (+info). The page above says
+// what it costs, and what it cannot detect.
+func WithRestartGuard(maxExpiry time.Duration) Option {
+	return func(c *config) {
+		if maxExpiry <= 0 {
+			c.Wrong = fmt.Errorf("pool: WithRestartGuard(%v) is out of range: more than 0", maxExpiry)
+			return
+		}
+		c.Guard = maxExpiry
+	}
+}
+
+// WithNoLocksBefore declares that nobody held a lock on the node before t, so the restart guard does not wait for a server
+// that started before t. One that starts later is guarded as usual, so the option can stay in the code for good. By default,
+// and with the zero time, nothing is declared.
+//
+// t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. Write it as a
+// constant, or store it. time.Now() is an error, and so is a time more than a minute ahead:
+//
+//	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
+//
+// The option forbids no lock before t: a program that starts earlier must itself wait until t.
+func WithNoLocksBefore(t time.Time) Option {
+	return func(c *config) {
+		switch {
+		case t != t.Round(0): // Round(0) strips the monotonic reading
+			c.Wrong = fmt.Errorf("pool: WithNoLocksBefore(%v) has a monotonic clock reading, as time.Now returns it: "+
+				"give a fixed moment, such as time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC), or a stored one", t)
+			return
+		case time.Until(t) > maxAhead:
+			c.Wrong = fmt.Errorf("pool: WithNoLocksBefore(%v) is out of range: at most a minute ahead of the clock", t)
+			return
+		}
+		c.NoLocksBefore = t
+	}
+}
+
+// maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
+const maxAhead = time.Minute
+
+// WithName sets what errors, events and the log call the node: String returns name. By default that is the client's
+// address, without what may be a password. For a *redis.Client without an address, such as a Sentinel client, it is the
+// one that its last connection reached. For another type of client it is the name of that type. name must have 1 to 128
+// bytes, and no control characters. The name decides nothing: two pools may have the same one.
+func WithName(name string) Option {
+	return func(c *config) {
+		if name == "" || len(name) > wire.MaxName || strings.ContainsFunc(name, unicode.IsControl) {
+			c.Wrong = fmt.Errorf("pool: WithName(%q) is out of range: 1 to %d bytes without control characters", wire.Cut(name), wire.MaxName)
+			return
+		}
+		c.Name = name
+	}
+}
+
+// WithoutIdentity makes the pool not ask with INFO which server answers, and ignore what it is told. With WithRestartGuard it
+// asks, only for how long the server has been running.
+//
+// It is for nodes whose run_id does not distinguish servers, such as some managed services, clones of one virtual machine and
+// servers that imitate Redis. Without it a Redsync takes such nodes for one server, which counts once, and fails with
+// redsync.ErrDuplicateNode. Nodes that report no run_id, or zeros alone, do not need it. It is also for proxies that end the
+// connection at INFO.
+//
+// The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool leads to
+// a server of its own. A Redsync still refuses two pools with the same address or the same client.
+func WithoutIdentity() Option {
+	return func(c *config) { c.Anonymous = true }
+}
+
+// WithoutHooks says that no hook of the client need be called for locks. By default New warns of hooks. The option changes
+// nothing else.
+func WithoutHooks() Option {
+	return func(c *config) { c.HooksAreKnown = true }
+}
+
+// ViaClient makes the pool send each command through the client, by its method Process, and not through a connection of
+// the pool's own. So hooks, limiters, retries (MaxRetries) and connections of the client are used as for the program's own
+// commands. It is for a client whose hooks must see locks, such as one that puts a prefix before keys, while other programs
+// rely on that. Without such a need, redsync.WithPrefix is the better way. The page above says what it costs. It excludes
+// WithRestartGuard.
+func ViaClient() Option {
+	return func(c *config) { c.ViaClient = true }
+}
