@@ -64,7 +64,7 @@ func (r *Redsync) TryDo(
 //   - ErrNested, if the Dos around the call hold some of the names of m but not all;
 //   - ErrNested, if m wants a permit (WithPermits) and a Do around the call has a permit of the same semaphore.
 //
-// Observers are not told of a call that joins.
+// Hooks are not told of a call that joins.
 //
 // If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
 // has returned, a call still joins if it comes from inside a joined function that is still running. The context of the

@@ -68,7 +68,7 @@
 //
 // Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]: else a new
 // caller may overtake). By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch],
-// [WithObserver]. To operate: [Mutex.ForceUnlock], [NewJoint]. Only for programs from redsync v4: [WithShufflePools],
+// [WithHooks]. To operate: [Mutex.ForceUnlock], [NewJoint]. Only for programs from redsync v4: [WithShufflePools],
 // [WithTimeoutFactor]. A Do inside a Do on the same name uses its lock (docs/nesting.md).
 //
 // # Compatibility

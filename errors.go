@@ -75,7 +75,7 @@ var (
 	//
 	// It is the error of every operation if two pools of New have the same address or the same client. If only the run ID
 	// shows that two nodes are one server, it is the error of Open, Ping and Lock, and only if the distinct servers are no
-	// quorum of all nodes. With enough servers locks go on: a server counts once, and observers and the log are told
+	// quorum of all nodes. With enough servers locks go on: a server counts once, and hooks and the log are told
 	// (observe.OneServer). If two addresses of one server are in different sets of NewJoint, neither counts. A Lock that
 	// returns the error makes no further attempt. The next Lock first asks the nodes which servers they are.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -542,10 +543,10 @@ func ExampleWithLogger() {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 	seen := &redsynctest.Recorder{}
-	rs := nodes.Process(redsync.WithLogger(logger), redsync.WithObserver(seen))
+	rs := nodes.Process(redsync.WithLogger(logger), redsync.WithHooks(seen.Hooks()))
 
 	err := rs.Do(context.Background(), "orders:17", func(context.Context) error { return nil })
-	for len(redsynctest.Events[observe.NodeDown](seen)) == 0 { // observers are told of it on another goroutine
+	for len(redsynctest.Events[observe.NodeDown](seen)) == 0 { // hooks are called on another goroutine
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Println(err) // a minority of nodes that are down breaks no lock
@@ -591,42 +592,27 @@ func ExampleWithSequencer() {
 	// unlocked
 }
 
-// slowNodes counts, for each node, the answers that took a second or longer. It also keeps how much
-// validity the closest extension had left. It has no counts by the name of a lock, because there
-// may be many names.
-type slowNodes struct {
-	mu      sync.Mutex
-	slow    map[int]int
-	closest time.Duration
-}
-
-// The compiler checks here that the methods have the right signatures. A method with a wrong one is never called.
-var (
-	_ observe.VoteObserver     = (*slowNodes)(nil)
-	_ observe.ExtendedObserver = (*slowNodes)(nil)
-)
-
-func (s *slowNodes) ObserveVote(_ context.Context, v observe.Vote) {
-	s.mu.Lock() // not for long: the replies of the node wait meanwhile
-	defer s.mu.Unlock()
-	if v.Took >= time.Second {
-		s.slow[v.Node]++
-	}
-}
-
-func (s *slowNodes) ObserveExtended(_ context.Context, e observe.Extended) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closest = min(s.closest, e.Left)
-}
-
-// An observer counts what is worth an alert: slow nodes, and extensions that were almost too late.
-func ExampleWithObserver() {
+// Hooks count what is worth an alert: slow nodes, and extensions that were almost too late. They have no counts by the
+// name of a lock, because there may be many names.
+func ExampleWithHooks() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
 
-	seen := &slowNodes{slow: make(map[int]int), closest: time.Hour}
-	rs := nodes.Process(redsync.WithObserver(seen), redsync.WithExpiry(time.Minute))
+	var slow [5]atomic.Int64    // answers of each node that took a second or longer
+	var almostLate atomic.Int64 // extensions
+	hooks := &observe.Hooks{
+		Vote: func(_ context.Context, v observe.Vote) { // the replies of the node wait meanwhile
+			if v.Took >= time.Second {
+				slow[v.Node].Add(1)
+			}
+		},
+		Extended: func(_ context.Context, e observe.Extended) {
+			if e.Left < 10*time.Second {
+				almostLate.Add(1)
+			}
+		},
+	}
+	rs := nodes.Process(redsync.WithHooks(hooks), redsync.WithExpiry(time.Minute))
 	mutex := rs.NewMutex("orders:17")
 	nodes.Node(3).Delay(1200 * time.Millisecond) // it answers each call after that has returned
 	if err := mutex.Lock(); err != nil {
@@ -646,11 +632,9 @@ func ExampleWithObserver() {
 		fmt.Println(err)
 	}
 
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
-	fmt.Println("slow answers by node:", seen.slow)
-	fmt.Println("an extension came close:", seen.closest < 10*time.Second)
+	fmt.Println("slow answers of node 3:", slow[3].Load())
+	fmt.Println("extensions almost too late:", almostLate.Load())
 	// Output:
-	// slow answers by node: map[3:3]
-	// an extension came close: false
+	// slow answers of node 3: 3
+	// extensions almost too late: 0
 }

@@ -19,25 +19,34 @@ import (
 // changes the node.
 const denialsRepeat = time.Hour
 
-// logObserver is the observer of WithLogger.
-type logObserver struct {
+// logLines writes the lines of one logger of WithLogger.
+type logLines struct {
 	log    *slog.Logger
 	states *journal.Journal // of the core
 }
 
-// withLogger returns a copy of o with an observer that writes to log, unless o has one: no line comes twice.
-func (o *observers) withLogger(log *slog.Logger, states *journal.Journal) *observers {
-	if o != nil {
-		for _, observer := range o.all {
-			if l, ok := observer.(*logObserver); ok && l.log == log {
-				return o
-			}
-		}
+// hooks returns what writes the lines.
+func (l *logLines) hooks() *observe.Hooks {
+	return &observe.Hooks{
+		Attempt:            l.attempt,
+		Acquired:           l.acquired,
+		NotAcquired:        l.notAcquired,
+		Extended:           l.extended,
+		Released:           l.released,
+		Detached:           l.detached,
+		Lost:               l.lost,
+		ReleaseUnconfirmed: l.releaseUnconfirmed,
+		WakeUpDenied:       l.wakeUpDenied,
+		NodeDown:           l.nodeDown,
+		NodeUp:             l.nodeUp,
+		OneServer:          l.oneServer,
+		TwoServers:         l.twoServers,
+		RegisterIgnored:    l.registerIgnored,
+		EventsDropped:      l.eventsDropped,
 	}
-	return o.with(&logObserver{log, states})
 }
 
-func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
+func (l *logLines) attempt(ctx context.Context, a observe.Attempt) {
 	switch {
 	case errors.Is(a.Err, errForeign):
 		l.rarely(ctx, journal.Every, "redsync: a key has another type", a.Name, 0, a.Err)
@@ -59,17 +68,17 @@ func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 		"granted", a.Granted, "refused", a.Refused, "failed", a.Failed)
 }
 
-func (l *logObserver) ObserveAcquired(ctx context.Context, a observe.Acquired) {
+func (l *logLines) acquired(ctx context.Context, a observe.Acquired) {
 	l.debug(ctx, "redsync: acquired", a.Name, nil, "took", a.Took, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
 }
 
-func (l *logObserver) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired) {
+func (l *logLines) notAcquired(ctx context.Context, n observe.NotAcquired) {
 	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
-// ObserveExtended writes a Warn only if the nodes answered and still did not extend the lock. An extension of a lock
+// extended writes a Warn only if the nodes answered and still did not extend the lock. An extension of a lock
 // that is over has the line of the loss.
-func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
+func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	level, message := slog.LevelDebug, "redsync: extended"
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
 	switch {
@@ -91,9 +100,9 @@ func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
 	l.write(ctx, level, message, e.Name, e.Err, args...)
 }
 
-// ObserveReleased writes the Error of a loss if Unlock has found that the lock was over. A lock that was over before
+// released writes the Error of a loss if Unlock has found that the lock was over. A lock that was over before
 // has had that line.
-func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
+func (l *logLines) released(ctx context.Context, r observe.Released) {
 	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
 	switch {
 	case r.Err == nil:
@@ -108,11 +117,11 @@ func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 	l.debug(ctx, "redsync: unlock failed", r.Name, r.Err, args...)
 }
 
-func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
+func (l *logLines) detached(ctx context.Context, d observe.Detached) {
 	l.debug(ctx, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left, "took", d.Took)
 }
 
-func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
+func (l *logLines) lost(ctx context.Context, lost observe.Lost) {
 	level := slog.LevelError
 	if errors.Is(lost.Err, ErrClosed) { // the program has called Close, so the loss is no error
 		level = slog.LevelDebug
@@ -120,7 +129,7 @@ func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
 	l.write(ctx, level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
 }
 
-func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.ReleaseUnconfirmed) {
+func (l *logLines) releaseUnconfirmed(ctx context.Context, u observe.ReleaseUnconfirmed) {
 	if u.Name == "" { // at the end of Close
 		l.states.AddLeft(l.log, journal.Left{
 			Node: u.Node, Address: u.Address, Releases: u.Pending, Within: u.Within, Err: u.Err,
@@ -135,37 +144,37 @@ func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.R
 	l.rarely(ctx, journal.Every, "redsync: release given up", u.Name, u.Node, u.Err, args...)
 }
 
-func (l *logObserver) ObserveWakeUpDenied(ctx context.Context, u observe.WakeUpDenied) {
+func (l *logLines) wakeUpDenied(ctx context.Context, u observe.WakeUpDenied) {
 	l.rarely(ctx, denialsRepeat, "redsync: the node does not let waiters be woken", u.Name, u.Node, u.Err,
 		"node", u.Node, "address", u.Address)
 }
 
-func (l *logObserver) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
+func (l *logLines) nodeDown(_ context.Context, d observe.NodeDown) {
 	l.states.NodeDown(l.log, d.Node, d.Address, d.Omitted, d.Err)
 }
 
-func (l *logObserver) observeNodeStillDown(_ context.Context, d observe.NodeDown) {
+func (l *logLines) nodeStillDown(_ context.Context, d observe.NodeDown) {
 	l.states.NodeStillDown(l.log, d.Node, d.Address, d.Err)
 }
 
-func (l *logObserver) ObserveNodeUp(_ context.Context, u observe.NodeUp) {
+func (l *logLines) nodeUp(_ context.Context, u observe.NodeUp) {
 	l.states.NodeUp(u.Node, u.Down)
 }
 
-func (l *logObserver) ObserveOneServer(_ context.Context, o observe.OneServer) {
+func (l *logLines) oneServer(_ context.Context, o observe.OneServer) {
 	l.states.OneServer(l.log, o.Nodes, o.Addresses, o.RunID)
 }
 
-func (l *logObserver) ObserveTwoServers(_ context.Context, t observe.TwoServers) {
+func (l *logLines) twoServers(_ context.Context, t observe.TwoServers) {
 	l.states.TwoServers(t.Nodes)
 }
 
-func (l *logObserver) ObserveRegisterIgnored(ctx context.Context, r observe.RegisterIgnored) {
+func (l *logLines) registerIgnored(ctx context.Context, r observe.RegisterIgnored) {
 	l.rarely(ctx, journal.Every, "redsync: a fencing register is ignored", r.Name, r.Node, r.Err,
 		"node", r.Node, "address", r.Address)
 }
 
-func (l *logObserver) ObserveEventsDropped(ctx context.Context, d observe.EventsDropped) {
+func (l *logLines) eventsDropped(ctx context.Context, d observe.EventsDropped) {
 	const message = "redsync: events were dropped"
 	l.states.ForgetNodes()
 	if total, say := l.states.Rarely(l.log, journal.Subject{Message: message}, d.Events, journal.Every); say {
@@ -185,7 +194,7 @@ func isExpected(err error) bool {
 }
 
 // rarely writes a Warn of a lock and a node (0 for none), if per has passed since the last one of that node.
-func (l *logObserver) rarely(
+func (l *logLines) rarely(
 	ctx context.Context, per time.Duration, message, name string, node int, err error, args ...any,
 ) {
 	total, say := l.states.Rarely(l.log, journal.Subject{Message: message, Node: node}, 1, per)
@@ -202,11 +211,11 @@ func andOmitted(args []any, total int) []any {
 	return args
 }
 
-func (l *logObserver) debug(ctx context.Context, message, name string, err error, args ...any) {
+func (l *logLines) debug(ctx context.Context, message, name string, err error, args ...any) {
 	l.write(ctx, slog.LevelDebug, message, name, err, args...)
 }
 
-func (l *logObserver) write(ctx context.Context, level slog.Level, message, name string, err error, args ...any) {
+func (l *logLines) write(ctx context.Context, level slog.Level, message, name string, err error, args ...any) {
 	if !l.log.Enabled(ctx, level) {
 		return
 	}

@@ -661,7 +661,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	now := clock.Now()
 	e.heldSince(ctx, h, now)
 	took := now.Since(start)
-	tell(ctx, e.to, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
+	tell(ctx, e.to.now.Acquired, observe.Acquired{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: int(h.Try),
 		Left: h.Remaining(now), Call: waits.Number,
 	})
@@ -817,7 +817,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 	event.Ended = over == nil && h.Begun()
 	ok, err = m.unlock(ctx, h, over, start)
 	event.Took, event.Err = clock.Now().Since(start), err
-	tell(ctx, e.to, observe.ReleasedObserver.ObserveReleased, event)
+	tell(ctx, e.to.now.Released, event)
 	return ok, err
 }
 
@@ -1022,7 +1022,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 				h.ClearAway()
 			}
 		}()
-		tell(ctx, e.to, observe.DetachedObserver.ObserveDetached, observe.Detached{
+		tell(ctx, e.to.now.Detached, observe.Detached{
 			Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
 		})
 		told = true

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
@@ -188,7 +186,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 
 	// What only one Mutex has is not kept for others: they would not find it, and it may be a secret, or large.
 	for _, own := range []Option{
-		WithValue("secret"), WithSequencer(Sequencer{Name: "g", Value: "secret"}), WithObserver(&lossCounter{}),
+		WithValue("secret"), WithSequencer(Sequencer{Name: "g", Value: "secret"}), WithHooks(hooksThat(func() {}, "Lost")),
 		WithRetryDelayFunc(func(int) time.Duration { return 0 }), WithGenValueFunc(randomValue),
 	} {
 		set := rs.NewMutex("g", own).set
@@ -197,14 +195,9 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 		}
 		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy) // the others stay
 	}
-	logged := rs.With(WithObserver(&lossCounter{}))
+	logged := rs.With(WithHooks(hooksThat(func() {}, "Lost")))
 	assert.Same(t, logged.NewMutex("i", WithTries(1)).set, logged.NewMutex("j", WithTries(1)).set)
 }
-
-// A lossCounter is an observer.
-type lossCounter struct{ losses atomic.Int64 }
-
-func (c *lossCounter) ObserveLost(context.Context, observe.Lost) { c.losses.Add(1) }
 
 // Settings that no Mutex needs any more are used again for others, and their room is, while many goroutines make
 // Mutexes, and while replies to earlier rounds are still to come. Each lock keeps its own terms.

@@ -21,80 +21,102 @@ import (
 
 // This file turns what internal packages report into the events of package observe, and tells the observers of them.
 
-// observers is a list of observers. It is immutable, because a Redsync and those that its With returns
-// share it. A nil *observers is an empty list.
+// observers are who is told of events. They are immutable, because a Redsync and those that its With returns
+// share them. A nil *observers tells nobody.
 type observers struct {
-	all   []any
-	votes bool // one of them is an observe.VoteObserver
+	hooks   []*observe.Hooks // WithHooks
+	loggers []*slog.Logger   // WithLogger
+
+	// Each function of these tells all hooks and loggers, in the order of the options. It is nil if nobody listens.
+	now       observe.Hooks
+	later     observe.Hooks                           // for notices: nobody is told once Close has given up waiting
+	stillDown func(context.Context, observe.NodeDown) // only loggers
 }
 
-// with returns a copy of o with one more observer at the end, unless o has it: nobody is told twice.
-func (o *observers) with(observer any) *observers {
-	if o != nil && reflect.ValueOf(observer).Comparable() && slices.Contains(o.all, observer) {
+// withHooks returns a copy of o that tells h, too, unless it does already: nobody is told twice. c is the core of the
+// locks, nil for a zero Mutex.
+func (o *observers) withHooks(h *observe.Hooks, c *core) *observers {
+	if reflect.ValueOf(*h).IsZero() || o != nil && slices.Contains(o.hooks, h) {
 		return o
 	}
-	_, votes := observer.(observe.VoteObserver)
-	more := &observers{all: []any{observer}, votes: votes}
-	if o != nil {
-		more.all = append(slices.Clone(o.all), observer)
-		more.votes = votes || o.votes
-	}
+	more := o.with(h, c)
+	more.hooks = append(slices.Clip(more.hooks), h)
 	return more
 }
 
-// loggers returns the loggers of WithLogger.
-func (o *observers) loggers() (all []*slog.Logger) {
-	if o == nil {
-		return nil
+// withLogger is withHooks for the hooks that write to log.
+func (o *observers) withLogger(log *slog.Logger, c *core) *observers {
+	if o != nil && slices.Contains(o.loggers, log) {
+		return o
 	}
-	for _, observer := range o.all {
-		if l, ok := observer.(*logObserver); ok {
-			all = append(all, l.log)
-		}
-	}
-	return all
+	lines := &logLines{log, c.journal()}
+	more := o.with(lines.hooks(), c)
+	more.loggers = append(slices.Clip(more.loggers), log)
+	more.stillDown = then(more.stillDown, lines.nodeStillDown, c.queue())
+	return more
 }
 
-// tell calls method, the method of the interface O, on each observer that implements O. If one of them panics, the
-// others are told all the same.
-func tell[O, E any](ctx context.Context, to *observers, method func(O, context.Context, E), event E) {
-	if to != nil {
-		tellEach(ctx, to.all, method, event, nil)
+func (o *observers) with(h *observe.Hooks, c *core) *observers {
+	more := &observers{}
+	if o != nil {
+		*more = *o
+	}
+	more.now, more.later = join(&more.now, h, nil), join(&more.later, h, c.queue())
+	return more
+}
+
+// join returns Hooks that call those of a and then those of b: see then.
+func join(a, b *observe.Hooks, until *notice.Queue) observe.Hooks {
+	return observe.Hooks{
+		Attempt:            then(a.Attempt, b.Attempt, until),
+		Vote:               then(a.Vote, b.Vote, until),
+		Waiting:            then(a.Waiting, b.Waiting, until),
+		Acquired:           then(a.Acquired, b.Acquired, until),
+		NotAcquired:        then(a.NotAcquired, b.NotAcquired, until),
+		Extended:           then(a.Extended, b.Extended, until),
+		Released:           then(a.Released, b.Released, until),
+		Detached:           then(a.Detached, b.Detached, until),
+		Lost:               then(a.Lost, b.Lost, until),
+		ReleaseUnconfirmed: then(a.ReleaseUnconfirmed, b.ReleaseUnconfirmed, until),
+		WakeUpDenied:       then(a.WakeUpDenied, b.WakeUpDenied, until),
+		NodeDown:           then(a.NodeDown, b.NodeDown, until),
+		NodeUp:             then(a.NodeUp, b.NodeUp, until),
+		OneServer:          then(a.OneServer, b.OneServer, until),
+		TwoServers:         then(a.TwoServers, b.TwoServers, until),
+		RegisterIgnored:    then(a.RegisterIgnored, b.RegisterIgnored, until),
+		EventsDropped:      then(a.EventsDropped, b.EventsDropped, until),
 	}
 }
 
-// tellEach is tell for some observers. If they are told by notices, it stops when Close has given up waiting.
-func tellEach[O, E any](ctx context.Context, all []any, method func(O, context.Context, E), event E, notices *notice.Queue) {
-	told := 0
-	defer func() {
-		if told < len(all) { // the last one has panicked
-			tellEach(ctx, all[told:], method, event, notices)
-		}
-	}()
-	for _, o := range all {
-		told++
-		if o, ok := o.(O); ok && !(notices != nil && notices.IsSilent()) {
-			method(o, ctx, event)
-		}
+// then returns a function that calls a and then b, even if a panics. It does not call b once until is silent; until may be
+// nil.
+func then[E any](a, b func(context.Context, E), until *notice.Queue) func(context.Context, E) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(ctx context.Context, event E) {
+		defer func() {
+			if until == nil || !until.IsSilent() {
+				b(ctx, event)
+			}
+		}()
+		a(ctx, event)
+	}
+}
+
+// tell calls a function of Hooks, if there is one.
+func tell[E any](ctx context.Context, hook func(context.Context, E), event E) {
+	if hook != nil {
+		hook(ctx, event)
 	}
 }
 
 // Dropped implements notice.Receiver.
 func (o *observers) Dropped(events int) {
-	tell(context.Background(), o, observe.EventsDroppedObserver.ObserveEventsDropped, observe.EventsDropped{Events: events})
-}
-
-// isObserver reports whether v has a method of an observer.
-func isObserver(v any) bool {
-	switch v.(type) {
-	case observe.AttemptObserver, observe.VoteObserver, observe.WaitingObserver, observe.AcquiredObserver, observe.NotAcquiredObserver,
-		observe.ExtendedObserver, observe.ReleasedObserver, observe.DetachedObserver, observe.LostObserver,
-		observe.ReleaseUnconfirmedObserver, observe.WakeUpDeniedObserver, observe.NodeDownObserver,
-		observe.NodeUpObserver, observe.OneServerObserver, observe.TwoServersObserver, observe.RegisterIgnoredObserver,
-		observe.EventsDroppedObserver:
-		return true
-	}
-	return false
+	tell(context.Background(), o.later.EventsDropped, observe.EventsDropped{Events: events})
 }
 
 // events turns what internal packages report of one Mutex into events for its observers. It implements
@@ -147,22 +169,24 @@ func eventsOf(t *lease.Terms) *events {
 
 // Waits implements queue.Events.
 func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) {
-	tell(ctx, e.to, observe.WaitingObserver.ObserveWaiting,
+	tell(ctx, e.to.now.Waiting,
 		observe.Waiting{Name: e.name, Mode: e.mode, Start: start.Wall, Call: number})
 }
 
-// tellLater queues an event. The goroutine of e.notices tells it to the observers.
-func tellLater[O, E any](ctx context.Context, e *events, method func(O, context.Context, E), event E) {
-	e.notices.Add(e.to, func() { tellEach(ctx, e.to.all, method, event, e.notices) })
+// tellLater queues an event for a function of e.to.later. The goroutine of e.notices calls it.
+func tellLater[E any](ctx context.Context, e *events, hook func(context.Context, E), event E) {
+	if hook != nil {
+		e.notices.Add(e.to, func() { hook(ctx, event) })
+	}
 }
 
 // tellOfNoCall queues an event that is part of no call.
-func tellOfNoCall[O, E any](e *events, method func(O, context.Context, E), event E) {
-	tellLater(context.Background(), e, method, event)
+func tellOfNoCall[E any](e *events, hook func(context.Context, E), event E) {
+	tellLater(context.Background(), e, hook, event)
 }
 
 // TracesVotes implements quorum.Tracer.
-func (e *events) TracesVotes() bool { return e.to.votes }
+func (e *events) TracesVotes() bool { return e.to.now.Vote != nil }
 
 // Voted implements quorum.Tracer.
 func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
@@ -171,56 +195,51 @@ func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 		Err: explain(v.Node, v.Vote),
 	}
 	if later {
-		tellLater(ctx, e, observe.VoteObserver.ObserveVote, event)
+		tellLater(ctx, e, e.to.later.Vote, event)
 		return
 	}
-	tell(ctx, e.to, observe.VoteObserver.ObserveVote, event)
+	tell(ctx, e.to.now.Vote, event)
 }
 
 // NodeDown implements quorum.Tracer.
 func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
-	tellOfNoCall(e, observe.NodeDownObserver.ObserveNodeDown,
+	tellOfNoCall(e, e.to.later.NodeDown,
 		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
-// NodeStillDown implements quorum.Tracer. Of the observers only the log is told: for the others a NodeUp follows each
-// NodeDown, so that they can count.
+// NodeStillDown implements quorum.Tracer. Only the log is told: for hooks a NodeUp follows each NodeDown, so that they
+// can count.
 func (e *events) NodeStillDown(n *quorum.Node, err error) {
-	tellOfNoCall(e, stillDownObserver.observeNodeStillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
-}
-
-// A stillDownObserver is told that a node is still down, perhaps for another reason.
-type stillDownObserver interface {
-	observeNodeStillDown(ctx context.Context, d observe.NodeDown)
+	tellOfNoCall(e, e.to.stillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
-	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})
+	tellOfNoCall(e, e.to.later.NodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})
 }
 
 // OneServer implements quorum.Tracer.
 func (e *events) OneServer(a, b *quorum.Node, runID string) {
-	tellOfNoCall(e, observe.OneServerObserver.ObserveOneServer,
+	tellOfNoCall(e, e.to.later.OneServer,
 		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}, RunID: runID})
 }
 
 // TwoServers implements quorum.Tracer.
 func (e *events) TwoServers(a, b *quorum.Node) {
-	tellOfNoCall(e, observe.TwoServersObserver.ObserveTwoServers,
+	tellOfNoCall(e, e.to.later.TwoServers,
 		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}})
 }
 
 // Ignored implements lease.Events.
 func (e *events) Ignored(n *quorum.Node, err error) {
-	tellOfNoCall(e, observe.RegisterIgnoredObserver.ObserveRegisterIgnored,
+	tellOfNoCall(e, e.to.later.RegisterIgnored,
 		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Lost implements lease.Events.
 func (e *events) Lost(of any, held time.Duration, err error) {
 	e.over(of)
-	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
+	tellOfNoCall(e, e.to.later.Lost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
 // A hold is a lease as the journal knows it. It does not keep the lease in memory.
@@ -258,19 +277,19 @@ func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time,
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
 	ctx := withHold(e.ofWatchdog(), of.(*lease.Lease)) //nolint:forcetypeassert // see lease.Events
-	tellLater(ctx, e, observe.ExtendedObserver.ObserveExtended, event)
+	tellLater(ctx, e, e.to.later.Extended, event)
 }
 
 // Unconfirmed implements lease.Events.
 func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error) {
-	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
+	tellOfNoCall(e, e.to.later.ReleaseUnconfirmed, observe.ReleaseUnconfirmed{
 		Name: e.name, Mode: e.mode, Node: n.Index, Address: n.Address(), Pending: pending, GivenUp: givenUp, Err: err,
 	})
 }
 
 // Left implements lease.Events.
 func (e *events) Left(n *quorum.Node, releases int, within time.Duration, err error) {
-	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
+	tellOfNoCall(e, e.to.later.ReleaseUnconfirmed, observe.ReleaseUnconfirmed{
 		Node: n.Index, Address: n.Address(), Pending: releases, GivenUp: true, Within: within, Err: err,
 	})
 }
@@ -280,19 +299,19 @@ func (e *events) Audience() any { return e.to }
 
 // Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {
-	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
+	tellOfNoCall(e, e.to.later.WakeUpDenied,
 		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Refused implements queue.Events.
 func (e *events) Refused(n *quorum.Node, err error) {
-	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
+	tellOfNoCall(e, e.to.later.WakeUpDenied,
 		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // notAcquired tells that a call that began at start has acquired nothing.
 func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits queue.Wait, err error) {
-	tell(ctx, e.to, observe.NotAcquiredObserver.ObserveNotAcquired, observe.NotAcquired{
+	tell(ctx, e.to.now.NotAcquired, observe.NotAcquired{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Call: waits.Number, Err: err,
 	})
 }
@@ -310,7 +329,7 @@ func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue
 // extended tells how an Extend of the lease h has ended. left is how long the lock was valid at start.
 func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	took := clock.Now().Since(start)
-	tell(withHold(ctx, h), e.to, observe.ExtendedObserver.ObserveExtended, observe.Extended{
+	tell(withHold(ctx, h), e.to.now.Extended, observe.Extended{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err,
 	})
 }
@@ -324,7 +343,7 @@ func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome,
 	if joins && errors.Is(why, ErrNoQuorum) {
 		ctx = context.WithValue(ctx, joinsKey{}, true)
 	}
-	tell(ctx, e.to, observe.AttemptObserver.ObserveAttempt, observe.Attempt{
+	tell(ctx, e.to.now.Attempt, observe.Attempt{
 		Name: e.name, Mode: e.mode, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: int(l.Try), Err: why,
 		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),
 	})

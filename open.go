@@ -237,8 +237,8 @@ func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answ
 
 // logs returns the loggers of r, or the default one if it has none.
 func (r *Redsync) logs() []*slog.Logger {
-	if logs := r.set.observers.loggers(); logs != nil {
-		return logs
+	if to := r.set.observers; to != nil && to.loggers != nil {
+		return to.loggers
 	}
 	return []*slog.Logger{slog.Default()}
 }

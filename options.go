@@ -2,11 +2,11 @@ package redsync
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended; after
@@ -415,21 +415,19 @@ func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
 
-// WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
-// such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
-// goroutine. The default is none. The observers of a Mutex are told after those of its Redsync, and do not
-// replace them. An observer that is set twice is told once. A value that implements none of the interfaces makes every
-// operation fail.
+// WithHooks sets functions that the library calls with events, such as observe.Lost. Package observe says when each event
+// comes, with which context, and on which goroutine. The default is none. The Hooks of a Mutex are called after those of its
+// Redsync, and do not replace them. Hooks that are set twice, by the same pointer, are called once. Hooks without a function
+// are the same as none. With nil every operation fails. The functions must not be replaced in hooks afterwards.
 //
 // Close waits for events at most for the node deadline: see package observe.
-func WithObserver(observer any) Option {
+func WithHooks(hooks *observe.Hooks) Option {
+	if hooks == nil {
+		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithHooks(nil)")) })
+	}
 	return OptionFunc(func(m *Mutex) {
-		if !isObserver(observer) {
-			m.change().fail(fmt.Errorf("redsync: WithObserver(%T): it has no method of an observer (see package observe)", observer))
-			return
-		}
 		set := m.change()
-		set.observers, set.isOwn = set.observers.with(observer), true
+		set.observers, set.isOwn = set.observers.withHooks(hooks, m.core), true
 	})
 }
 
@@ -455,6 +453,6 @@ func WithLogger(logger *slog.Logger) Option {
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
-		set.observers, set.isOwn = set.observers.withLogger(logger, m.core.journal()), true
+		set.observers, set.isOwn = set.observers.withLogger(logger, m.core), true
 	})
 }

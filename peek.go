@@ -7,6 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 func init() {
@@ -18,7 +19,7 @@ func init() {
 		}
 		return pairs
 	}
-	peek.LogObserver = func(log *slog.Logger) any {
-		return (*observers)(nil).withLogger(log, journal.New(&notice.Queue{}, func() map[string]int { return nil })).all[0]
+	peek.LogHooks = func(log *slog.Logger) *observe.Hooks {
+		return (&logLines{log, journal.New(&notice.Queue{}, func() map[string]int { return nil })}).hooks()
 	}
 }

@@ -62,8 +62,8 @@ func newRedsync(c *core) *Redsync {
 // As long as there is no such quorum, Close sends the releases again. If there is none at the end, its error matches
 // ErrNoQuorum, and names the locks (at most ten, and how many there are), the nodes that have not confirmed, and when the
 // keys are gone. errors.As finds a *RedisError for each of these nodes. So bound Close by ctx if the process must end
-// soon. After Close has returned, the log gets no further line, and observers are told nothing more. If an
-// observer blocks, Close waits for it for the node deadline at most.
+// soon. After Close has returned, the log gets no further line, and no hook is called any more. If a
+// hook blocks, Close waits for it for the node deadline at most.
 //
 // If you close the clients first, so that a quorum of nodes cannot be asked any more, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
 // pool.ErrClientClosed. Such locks stay on the nodes until they expire, because their work may go on, and Close does not
@@ -125,6 +125,14 @@ func (c *core) journal() *journal.Journal {
 		}))
 	}
 	return c.states.Load()
+}
+
+// queue returns what tells events later, nil for a nil core.
+func (c *core) queue() *notice.Queue {
+	if c == nil {
+		return nil
+	}
+	return c.notices
 }
 
 // unusable returns why no lock can be acquired on these pools, nil if no reason is known.

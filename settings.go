@@ -31,7 +31,7 @@ const (
 type settings struct {
 	options
 	*plan      // nil if an option is out of its range, or has changed since the plan was made
-	isOwn bool // no other Mutex has the same options, because one of them is a function or an observer
+	isOwn bool // no other Mutex has the same options, because one of them is a function, or has some
 }
 
 // options are what options write. Each field names its option. They can be compared by ==.
@@ -45,7 +45,7 @@ type options struct {
 	owner      string                  // WithOwner; "" without
 	prefix     string                  // WithPrefix; "" without
 	adopts     *adoption               // WithValue, WithSequencer; nil without
-	observers  *observers              // WithObserver, WithLogger
+	observers  *observers              // WithHooks, WithLogger
 	nesting    int                     // WithNesting; 0: no limit
 	priority   int                     // WithPriority
 	permits    int                     // WithPermits; 0 for a lock

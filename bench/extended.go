@@ -50,7 +50,14 @@ type extensions struct {
 	done, lost, least atomic.Int64
 }
 
-func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
+func (e *extensions) hooks() *observe.Hooks {
+	return &observe.Hooks{
+		Extended: e.extended,
+		Lost:     func(context.Context, observe.Lost) { e.lost.Add(1) },
+	}
+}
+
+func (e *extensions) extended(_ context.Context, x observe.Extended) {
 	if x.Err != nil {
 		return
 	}
@@ -63,8 +70,6 @@ func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
 	}
 }
 
-func (e *extensions) ObserveLost(_ context.Context, _ observe.Lost) { e.lost.Add(1) }
-
 // watchedLibrary is this library WithWatchdog.
 type watchedLibrary struct {
 	*oursLibrary
@@ -73,7 +78,7 @@ type watchedLibrary struct {
 
 func openWatched(addrs []string, ttl time.Duration) (library, error) {
 	w := &watchedLibrary{oursLibrary: dialOurs(addrs, ttl)}
-	w.rs = w.rs.With(redsync.WithWatchdog(), redsync.WithObserver(&w.extensions))
+	w.rs = w.rs.With(redsync.WithWatchdog(), redsync.WithHooks(w.extensions.hooks()))
 	return w, nil
 }
 

@@ -143,8 +143,8 @@ func permitsChild(ctx context.Context, order permitsOrder, in io.Reader, out io.
 // permits are held.
 func usePermits(ctx context.Context, lib library, book *ledger, order permitsOrder, sleep func(time.Duration)) (*waits, error) {
 	var count attempts
-	if l, ok := lib.(interface{ observe(observer any) }); ok {
-		l.observe(&count)
+	if l, ok := lib.(interface{ observe(hooks *observe.Hooks) }); ok {
+		l.observe(count.hooks())
 	}
 	w, err := together(ctx, order.Goroutines, order.Time, func(ctx context.Context, i int) (waits, error) {
 		u := permitUser{permitsOrder: order, sleep: sleep, book: book, account: order.First + i, lock: keptLock(lib, order.Key)}
@@ -230,10 +230,9 @@ type attempts struct {
 	split atomic.Int64 // attempts that failed although a node granted a permit
 }
 
-var _ observe.AttemptObserver = (*attempts)(nil)
+func (c *attempts) hooks() *observe.Hooks { return &observe.Hooks{Attempt: c.attempted} }
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (c *attempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
+func (c *attempts) attempted(_ context.Context, a observe.Attempt) {
 	c.all.Add(1)
 	if a.Err != nil && a.Granted > 0 {
 		c.split.Add(1)
@@ -243,7 +242,7 @@ func (c *attempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
 // addTo sets the counts of attempts in w.
 func (c *attempts) addTo(w *waits) { w.Attempts, w.Split = int(c.all.Load()), int(c.split.Load()) }
 
-func (l *oursLibrary) observe(observer any) { l.rs = l.rs.With(redsync.WithObserver(observer)) }
+func (l *oursLibrary) observe(hooks *observe.Hooks) { l.rs = l.rs.With(redsync.WithHooks(hooks)) }
 
 // keep is for keptLock.
 func (l *oursLibrary) keep(name string) func(context.Context) (held, error) {
@@ -314,7 +313,7 @@ func measurePermitsRounds(permits int, keeps bool) func(context.Context, *lab, c
 				return nil, err
 			}
 			defer func() { err = errors.Join(err, libs[i].Close()) }()
-			libs[i].(interface{ observe(observer any) }).observe(&count)
+			libs[i].(interface{ observe(hooks *observe.Hooks) }).observe(count.hooks())
 		}
 		key := freshKey()
 		w, err := together(ctx, len(libs), l.plan.contend, func(ctx context.Context, i int) (w waits, err error) {

@@ -216,7 +216,7 @@ func wakeupChild(ctx context.Context, order wakeOrder, in io.Reader, out io.Writ
 	var seen futile
 	o, counts := lib.(*oursLibrary)
 	if counts {
-		o.rs = o.rs.With(redsync.WithObserver(&seen))
+		o.rs = o.rs.With(redsync.WithHooks(&observe.Hooks{Attempt: seen.attempted}))
 	}
 	trip, err := measureTrip(ctx, order)
 	if err != nil {
@@ -273,10 +273,8 @@ type futile struct {
 	began []int64
 }
 
-var _ observe.AttemptObserver = (*futile)(nil)
-
-// ObserveAttempt implements observe.AttemptObserver.
-func (f *futile) ObserveAttempt(_ context.Context, a observe.Attempt) {
+// attempted is observe.Hooks.Attempt.
+func (f *futile) attempted(_ context.Context, a observe.Attempt) {
 	if a.Err == nil {
 		return
 	}

@@ -156,7 +156,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	if c.gauges, err = newGauges(); err != nil {
 		return err
 	}
-	c.rs, c.rival = c.open().With(redsync.WithObserver(c.gauges)), c.openV4()
+	c.rs, c.rival = c.open().With(redsync.WithHooks(c.gauges.hooks)), c.openV4()
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (c *crowd) open() *redsync.Redsync {
 		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
 	}
 	if c.scene.tells {
-		rs = rs.With(redsync.WithObserver(teller{c}))
+		rs = rs.With(redsync.WithHooks(teller{c}.hooks()))
 	}
 	return rs
 }
@@ -253,26 +253,21 @@ func (c *crowd) close() error {
 // meetNodes tries to lock until all servers that are up grant the same attempt. It is about as patient as an expiry of the
 // scene allows: on a busy machine a third of a short expiry is too little for servers that are far away.
 func (c *crowd) meetNodes() error {
-	counter := &grantCounter{}
+	granted := 0 // nodes that granted the last attempt
+	counter := &observe.Hooks{Attempt: func(_ context.Context, a observe.Attempt) { granted = a.Granted }}
 	for end := time.Now().Add(replyTime * 3 / 4); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
-			redsync.WithNodeTimeout(c.Expiry*3/5), redsync.WithExpiry(longestExpiry(c.Expiry)), redsync.WithObserver(counter))
+			redsync.WithNodeTimeout(c.Expiry*3/5), redsync.WithExpiry(longestExpiry(c.Expiry)), redsync.WithHooks(counter))
 		if err := m.TryLock(); err == nil {
 			_, _ = m.Unlock() // if this fails, the lock expires
 		}
-		if counter.granted == c.Servers {
+		if granted == c.Servers {
 			return nil
 		}
 		pause(c.ctx, 10*ms)
 	}
-	return fmt.Errorf("%d of %d servers answer", counter.granted, c.Servers)
+	return fmt.Errorf("%d of %d servers answer", granted, c.Servers)
 }
-
-// A grantCounter records how many nodes granted the last attempt.
-type grantCounter struct{ granted int }
-
-// ObserveAttempt implements observe.AttemptObserver.
-func (g *grantCounter) ObserveAttempt(_ context.Context, a observe.Attempt) { g.granted = a.Granted }
 
 // start starts the clients.
 func (c *crowd) start() {

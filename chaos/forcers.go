@@ -139,22 +139,17 @@ func (c *client) deleteKeys(ctx context.Context, h redsync.Holder) {
 	}
 }
 
-// observer returns the observer of the turn, in the scene forced.
+// observer returns the hooks of the turn, in the scene forced.
 func (t *turn) observer() []redsync.Option {
 	if !t.scene.forces {
 		return nil
 	}
-	return []redsync.Option{redsync.WithObserver(hearing{t})}
+	return []redsync.Option{redsync.WithHooks(&observe.Hooks{Lost: t.hears})}
 }
 
-// A hearing notes what an observer of a turn is told.
-type hearing struct{ *turn }
-
-var _ observe.LostObserver = hearing{}
-
-// ObserveLost implements observe.LostObserver.
-func (h hearing) ObserveLost(_ context.Context, l observe.Lost) {
-	h.note(history.Event{Kind: history.Told, ByForce: errors.Is(l.Err, redsync.ErrForced), Err: text(l.Err)})
+// hears notes that a hook of the turn is told of a loss.
+func (t *turn) hears(_ context.Context, l observe.Lost) {
+	t.note(history.Event{Kind: history.Told, ByForce: errors.Is(l.Err, redsync.ErrForced), Err: text(l.Err)})
 }
 
 // forForcers adds to an event of the turn what releases by force are judged by.

@@ -17,14 +17,14 @@ import (
 // and no call as waiting once all clients have ended and their Redsync is closed. They also see haste: only the first in line
 // of a process tries, so all calls for a name in one mode count as one waiter.
 type gauges struct {
-	*redsyncotel.Observer
+	hooks  *observe.Hooks
 	reader *metric.ManualReader
 	tries  *history.Tries
 	began  time.Time
 }
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (g gauges) ObserveAttempt(_ context.Context, a observe.Attempt) {
+// attempted is observe.Hooks.Attempt.
+func (g gauges) attempted(_ context.Context, a observe.Attempt) {
 	g.tries.Note(time.Since(g.began), "", fmt.Sprint(a.Name, " ", a.Mode), a.Name)
 }
 
@@ -38,8 +38,13 @@ func (g gauges) inHaste() error {
 
 func newGauges() (gauges, error) {
 	reader := metric.NewManualReader()
-	o, err := redsyncotel.NewObserver(redsyncotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
-	return gauges{o, reader, &history.Tries{}, time.Now()}, err
+	hooks, err := redsyncotel.NewHooks(redsyncotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	if err != nil {
+		return gauges{}, err
+	}
+	g := gauges{hooks, reader, &history.Tries{}, time.Now()}
+	hooks.Attempt = g.attempted
+	return g, nil
 }
 
 // atZero fails if something still counts after a second.
@@ -74,7 +79,7 @@ func (g gauges) look() error {
 		}
 	}
 	if seen == 0 {
-		return fmt.Errorf("the observer has counted nothing")
+		return fmt.Errorf("the hooks have counted nothing")
 	}
 	return nil
 }

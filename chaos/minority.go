@@ -22,7 +22,7 @@ import (
 // This file defines the faults of the scene bad-node in which a node answers, but lies, moves or refuses to write. It
 // also judges what clients are told of nodes, and the tokens that they get.
 
-// The kinds of events by which a process notes what its observers are told.
+// The kinds of events by which a process notes what its hooks are told.
 const (
 	toldDown       history.Kind = "told: node down"
 	toldUp         history.Kind = "told: node up"
@@ -38,27 +38,16 @@ func (t teller) tell(k history.Kind, node int, what string) {
 	t.log.Note(history.Event{At: t.now(), Kind: k, Where: nodeRow(node), Process: strconv.Itoa(t.Process), What: what})
 }
 
-// ObserveNodeDown implements observe.NodeObserver.
-func (t teller) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
-	t.tell(toldDown, d.Node, text(d.Err))
-}
-
-// ObserveNodeUp implements observe.NodeObserver.
-func (t teller) ObserveNodeUp(_ context.Context, u observe.NodeUp) { t.tell(toldUp, u.Node, "") }
-
-// ObserveOneServer implements observe.ServerObserver.
-func (t teller) ObserveOneServer(_ context.Context, o observe.OneServer) {
-	t.tell(toldOneServer, o.Nodes[1], fmt.Sprint(o.Nodes))
-}
-
-// ObserveTwoServers implements observe.ServerObserver.
-func (t teller) ObserveTwoServers(_ context.Context, o observe.TwoServers) {
-	t.tell(toldTwoServers, o.Nodes[1], fmt.Sprint(o.Nodes))
-}
-
-// ObserveRegisterIgnored implements observe.RegisterObserver.
-func (t teller) ObserveRegisterIgnored(_ context.Context, r observe.RegisterIgnored) {
-	t.tell(toldIgnored, r.Node, text(r.Err))
+func (t teller) hooks() *observe.Hooks {
+	return &observe.Hooks{
+		NodeDown:   func(_ context.Context, d observe.NodeDown) { t.tell(toldDown, d.Node, text(d.Err)) },
+		NodeUp:     func(_ context.Context, u observe.NodeUp) { t.tell(toldUp, u.Node, "") },
+		OneServer:  func(_ context.Context, o observe.OneServer) { t.tell(toldOneServer, o.Nodes[1], fmt.Sprint(o.Nodes)) },
+		TwoServers: func(_ context.Context, o observe.TwoServers) { t.tell(toldTwoServers, o.Nodes[1], fmt.Sprint(o.Nodes)) },
+		RegisterIgnored: func(_ context.Context, r observe.RegisterIgnored) {
+			t.tell(toldIgnored, r.Node, text(r.Err))
+		},
+	}
 }
 
 // The rules by which this file judges.

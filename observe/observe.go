@@ -1,10 +1,10 @@
-// Package observe has the events of locks, and the interfaces of the observers that are told of them.
+// Package observe has the events of locks, and Hooks: the functions that are told of them.
 //
-// An observer is a value that implements one or more of the interfaces of this package: AttemptObserver,
-// VoteObserver and so on. redsync.WithObserver adds it. A method whose signature is wrong is never called.
-// A declaration makes the compiler check the signature:
+// redsync.WithHooks sets Hooks:
 //
-//	var _ observe.LostObserver = (*metrics)(nil)
+//	rs = rs.With(redsync.WithHooks(&observe.Hooks{
+//		Lost: func(_ context.Context, l observe.Lost) { lost.Add(1) },
+//	}))
 //
 // # Context and time
 //
@@ -24,24 +24,24 @@
 //
 // # Which goroutine
 //
-// Many goroutines of the library may call the methods at once. The methods should return soon.
+// Many goroutines of the library may call the functions at once. The functions should return soon.
 //
-//   - ObserveVote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
+//   - Vote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
 //     another goroutine of the library. It must not block, panic or call a Mutex.
-//   - ObserveAttempt, ObserveWaiting, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached
-//     run on the goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a
+//   - Attempt, Waiting, Acquired, NotAcquired, Released and Detached
+//     run on the goroutine of the call, before the call returns, and delay it. So does Extended for a
 //     call of Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at
 //     most for the node deadline. A call for which Close has given up waiting tells of its end after Close.
-//     If one of these methods panics, the other observers are told all the same.
+//     If one of these functions panics, that of other Hooks is called all the same.
 //     Then the panic goes on in the caller. After that, Lock has acquired nothing, and an Extend that was to
 //     adopt a lock has adopted nothing: a Lost follows an Acquired, and a NotAcquired follows a Waiting. A lock
 //     that Detach was to give away is released unless its value was read.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
-//     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
+//     They delay no lock. A hook that blocks there delays all events behind it. A panic there ends the
 //     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
 //     until these events have been told, at most for the node deadline. Later ones are dropped.
 //
-// There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
+// There is no order between goroutines: a hook may be told of Lost or Released before another is told of the
 // Acquired of the same lock.
 //
 // # Counting
@@ -61,13 +61,36 @@
 //
 // # Compatibility
 //
-// This package is experimental (docs/versions.md). A later version may add fields to the events.
+// This package is experimental (docs/versions.md). A later version may add fields to Hooks and to the events: name the
+// fields in a literal.
 package observe
 
 import (
 	"context"
 	"time"
 )
+
+// Hooks are functions that the library calls with the events. All may be nil: a nil function costs nothing. The package
+// comment says with which context each function is called, and on which goroutine.
+type Hooks struct {
+	Attempt            func(ctx context.Context, a Attempt)            // each attempt of Lock and TryLock
+	Vote               func(ctx context.Context, v Vote)               // each node's answers
+	Waiting            func(ctx context.Context, w Waiting)            // a call begins to wait
+	Acquired           func(ctx context.Context, a Acquired)           // a lock was acquired
+	NotAcquired        func(ctx context.Context, n NotAcquired)        // a call has acquired nothing
+	Extended           func(ctx context.Context, e Extended)           // each extension
+	Released           func(ctx context.Context, r Released)           // each Unlock of a lock
+	Detached           func(ctx context.Context, d Detached)           // a lock was given away
+	Lost               func(ctx context.Context, l Lost)               // a lock was lost
+	ReleaseUnconfirmed func(ctx context.Context, r ReleaseUnconfirmed) // a release must be sent again, or was given up
+	WakeUpDenied       func(ctx context.Context, w WakeUpDenied)       // a node does not wake waiters
+	NodeDown           func(ctx context.Context, n NodeDown)           // a node begins to fail
+	NodeUp             func(ctx context.Context, n NodeUp)             // a node works again
+	OneServer          func(ctx context.Context, o OneServer)          // two addresses lead to one server
+	TwoServers         func(ctx context.Context, t TwoServers)         // they lead to different servers again
+	RegisterIgnored    func(ctx context.Context, r RegisterIgnored)    // a fencing register has an impossible value
+	EventsDropped      func(ctx context.Context, d EventsDropped)      // events were dropped
+}
 
 // A Mode is what kind of lock a Mutex is. It is that of the lock as it was acquired: Downgrade does not change it.
 type Mode string
@@ -100,7 +123,7 @@ type Attempt struct {
 	Err error
 }
 
-// A Vote is one node's first answer in one round of requests, or its failure to answer. Observers are also
+// A Vote is one node's first answer in one round of requests, or its failure to answer. Hooks are also
 // told of votes that come after the decision, because these show a slow node. If a node does not answer, its
 // vote comes when the connection is given up, up to some seconds later. If the connection breaks during an
 // Unlock, the vote comes with the answer to the repetition, at the latest when the keys have run out.
@@ -230,7 +253,7 @@ type WakeUpDenied struct {
 // a quorum of nodes is up. The library sends nothing to find out. So a frozen node is reported only when
 // its connection is given up, some seconds later.
 //
-// Only the observers of the lock whose request failed are told. They are told once until the node is up
+// Only the hooks of the lock whose request failed are told. They are told once until the node is up
 // again, and at most once per second for each node. If so many nodes deny the keys of a lock (ACL) that it cannot be had,
 // none is down. If fewer do, these are, but at most once in an hour after they have granted another lock, unless they
 // grant none for a second.
@@ -242,7 +265,7 @@ type NodeDown struct {
 }
 
 // NodeUp says that a node works again: a request of some lock has shown that. Under pool.WithRestartGuard a node
-// that answers is up only when its guard has ended. The observers that were told of the NodeDown are told of the
+// that answers is up only when its guard has ended. The hooks that were told of the NodeDown are told of the
 // NodeUp. If their Redsync was closed in between, those of the lock are told whose request has shown it.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
@@ -252,7 +275,7 @@ type NodeUp struct {
 
 // OneServer says that the addresses of two nodes lead to one server. Its votes count once. Locks go on while the
 // distinct servers are a quorum of all nodes; with fewer, Lock fails with redsync.ErrDuplicateNode. Of two addresses
-// in different sets of redsync.NewJoint neither counts. The observers of the lock whose request showed it are told,
+// in different sets of redsync.NewJoint neither counts. The hooks of the lock whose request showed it are told,
 // once until TwoServers. A Redsync with the same clients tells nobody again.
 type OneServer struct {
 	Nodes     [2]int    // indices into the pools of New or the addresses of Open, from 0
@@ -275,78 +298,7 @@ type RegisterIgnored struct {
 	Err     error  // it names the key and the value
 }
 
-// EventsDropped says that events were dropped, because an observer was too slow.
+// EventsDropped says that events were dropped, because a hook was too slow.
 type EventsDropped struct {
 	Events int // dropped since the last EventsDropped
 }
-
-type (
-	// An AttemptObserver is told of every attempt of Lock and TryLock.
-	AttemptObserver interface {
-		ObserveAttempt(ctx context.Context, a Attempt)
-	}
-	// A VoteObserver is told of every node's answers.
-	VoteObserver interface {
-		ObserveVote(ctx context.Context, v Vote)
-	}
-	// A WaitingObserver is told of calls that begin to wait.
-	WaitingObserver interface {
-		ObserveWaiting(ctx context.Context, w Waiting)
-	}
-	// An AcquiredObserver is told of locks that were acquired.
-	AcquiredObserver interface {
-		ObserveAcquired(ctx context.Context, a Acquired)
-	}
-	// A NotAcquiredObserver is told of calls that acquired nothing.
-	NotAcquiredObserver interface {
-		ObserveNotAcquired(ctx context.Context, n NotAcquired)
-	}
-	// An ExtendedObserver is told of every extension.
-	ExtendedObserver interface {
-		ObserveExtended(ctx context.Context, e Extended)
-	}
-	// A ReleasedObserver is told of every Unlock of a lock.
-	ReleasedObserver interface {
-		ObserveReleased(ctx context.Context, r Released)
-	}
-	// A DetachedObserver is told of every lock that is given away.
-	DetachedObserver interface {
-		ObserveDetached(ctx context.Context, d Detached)
-	}
-	// A LostObserver is told of every loss.
-	LostObserver interface {
-		ObserveLost(ctx context.Context, l Lost)
-	}
-	// A ReleaseUnconfirmedObserver is told of releases that must be sent again.
-	ReleaseUnconfirmedObserver interface {
-		ObserveReleaseUnconfirmed(ctx context.Context, r ReleaseUnconfirmed)
-	}
-	// A WakeUpDeniedObserver is told of nodes that do not wake waiters.
-	WakeUpDeniedObserver interface {
-		ObserveWakeUpDenied(ctx context.Context, w WakeUpDenied)
-	}
-	// A NodeDownObserver is told of nodes that begin to fail.
-	NodeDownObserver interface {
-		ObserveNodeDown(ctx context.Context, n NodeDown)
-	}
-	// A NodeUpObserver is told of nodes that work again.
-	NodeUpObserver interface {
-		ObserveNodeUp(ctx context.Context, n NodeUp)
-	}
-	// A OneServerObserver is told when two addresses lead to one server.
-	OneServerObserver interface {
-		ObserveOneServer(ctx context.Context, o OneServer)
-	}
-	// A TwoServersObserver is told when such addresses lead to different servers again.
-	TwoServersObserver interface {
-		ObserveTwoServers(ctx context.Context, t TwoServers)
-	}
-	// A RegisterIgnoredObserver is told when a fencing register has a value that no client can have written.
-	RegisterIgnoredObserver interface {
-		ObserveRegisterIgnored(ctx context.Context, r RegisterIgnored)
-	}
-	// An EventsDroppedObserver is told how many events were dropped.
-	EventsDroppedObserver interface {
-		ObserveEventsDropped(ctx context.Context, d EventsDropped)
-	}
-)

@@ -57,7 +57,7 @@ func NewElector(ctx context.Context, rs *redsync.Redsync, name string, options .
 	}
 	ctx, stop := context.WithCancel(ctx)
 	e := &Elector{config: c, name: name, stop: stop, stopping: ctx.Done(), done: make(chan struct{})}
-	go e.run(ctx, rs.With(redsync.WithObserver(campaign{e})))
+	go e.run(ctx, rs.With(redsync.WithHooks(&observe.Hooks{Attempt: e.attempted})))
 	return e, nil
 }
 
@@ -203,17 +203,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A campaign hears of the attempts of Lead, which goes on silently while too few nodes answer.
-type campaign struct{ *Elector }
-
-// ObserveAttempt implements observe.AttemptObserver.
-func (c campaign) ObserveAttempt(_ context.Context, a observe.Attempt) {
+// attempted is told of the attempts of Lead, which goes on silently while too few nodes answer.
+func (e *Elector) attempted(_ context.Context, a observe.Attempt) {
 	switch {
 	case a.Err == nil, errors.Is(a.Err, redsync.ErrFailed):
-		c.note(nil)
+		e.note(nil)
 	case errors.Is(a.Err, redsync.ErrNoQuorum):
-		c.failed(a.Err)
+		e.failed(a.Err)
 	}
 }
-
-var _ observe.AttemptObserver = campaign{}

@@ -265,11 +265,6 @@ func denying(t *testing.T) (embedded.Nodes, *redsync.Redsync) {
 	return nodes, rs
 }
 
-// A shutter is an observer that shuts an Elector down at the moment in which its campaign has failed.
-type shutter struct{ stop context.CancelFunc }
-
-func (s shutter) ObserveNotAcquired(context.Context, observe.NotAcquired) { s.stop() }
-
 // Who has not led has nothing to release, so a Shutdown just as nodes deny the lock is confirmed.
 func TestElectorResignsWithoutATermAsNodesDeny(t *testing.T) {
 	t.Parallel()
@@ -278,7 +273,9 @@ func TestElectorResignsWithoutATermAsNodesDeny(t *testing.T) {
 		k := &kit{T: t}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		e, err := redsyncgocron.NewElector(ctx, rs.With(redsync.WithObserver(shutter{cancel})), "jobs", redsyncgocron.WithReport(k.report))
+		// It shuts the Elector down at the moment in which its campaign has failed.
+		shutter := &observe.Hooks{NotAcquired: func(context.Context, observe.NotAcquired) { cancel() }}
+		e, err := redsyncgocron.NewElector(ctx, rs.With(redsync.WithHooks(shutter)), "jobs", redsyncgocron.WithReport(k.report))
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		require.NoError(t, e.Shutdown(t.Context()))

@@ -13,7 +13,7 @@ import (
 )
 
 // Do is rs.Do with a span "redsync.do" around fn. The context of fn has this span, which is a child of the span in ctx. So
-// the spans of Lock and Unlock, which an Observer makes, stand beside it. The tracer is that of the span in ctx, or else
+// the spans of Lock and Unlock, which the hooks make, stand beside it. The tracer is that of the span in ctx, or else
 // that of otel.GetTracerProvider.
 //
 // The span also ends if fn panics. If fn returns an error or panics, the status of the span is Error, with the error.type

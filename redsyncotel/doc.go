@@ -1,15 +1,15 @@
 // Package redsyncotel measures and traces the locks of package redsync with OpenTelemetry.
 //
-//	observer, err := redsyncotel.NewObserver()
+//	hooks, err := redsyncotel.NewHooks()
 //	if err != nil {
 //		return err
 //	}
-//	rs = rs.With(redsync.WithObserver(observer))
+//	rs = rs.With(redsync.WithHooks(hooks))
 //
 // README.md lists the metrics with their attributes, and how many series there can be. Do and Lead put a span around the
 // function that runs under the lock.
 //
-// # What an Observer does to a lock
+// # What the hooks do to a lock
 //
 // Recording takes no lock that an exporter holds, and waits for nobody: an exporter that blocks delays no lock. What
 // follows holds for the SDK's PeriodicReader, ManualReader and BatchSpanProcessor. A span processor that exports in

@@ -18,12 +18,12 @@ func Example() {
 		name, _, _ := strings.Cut(lock, ":")
 		return name
 	}
-	observer, err := redsyncotel.NewObserver(redsyncotel.WithName(kind))
+	hooks, err := redsyncotel.NewHooks(redsyncotel.WithName(kind))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	rs := nodes.Redsync().With(redsync.WithObserver(observer))
+	rs := nodes.Redsync().With(redsync.WithHooks(hooks))
 	err = redsyncotel.Do(context.Background(), rs, "order:17", func(context.Context) error {
 		fmt.Println("working, in a span")
 		return nil

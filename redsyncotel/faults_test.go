@@ -161,7 +161,7 @@ var faults = map[string]func(k kit) ends{
 		panicked := make(chan any)
 		go func() {
 			defer func() { panicked <- recover() }()
-			k.mutex(redsync.WithObserver(panicking{})).Lock()
+			k.mutex(redsync.WithHooks(panicking)).Lock()
 		}()
 		synctest.Wait()
 		k.unlock(m)
@@ -195,10 +195,8 @@ var faults = map[string]func(k kit) ends{
 	},
 }
 
-// panicking is an observer that panics.
-type panicking struct{}
-
-func (panicking) ObserveAcquired(context.Context, observe.Acquired) { panic("the user's") }
+// panicking are Hooks that panic.
+var panicking = &observe.Hooks{Acquired: func(context.Context, observe.Acquired) { panic("the user's") }}
 
 func (k kit) unlock(m *redsync.Mutex) {
 	_, err := m.Unlock()

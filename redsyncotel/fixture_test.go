@@ -23,12 +23,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A kit is an Observer with the SDK behind it, and five nodes whose locks it observes.
+// A kit is Hooks with the SDK behind it, and five nodes whose locks it observes.
 type kit struct {
 	*testing.T
 	nodes    *redsynctest.Nodes
 	rs       *redsync.Redsync
-	observer *redsyncotel.Observer
 	reader   *sdkmetric.ManualReader
 	exporter *tracetest.InMemoryExporter
 	tracer   trace.Tracer // of the program
@@ -41,13 +40,12 @@ func onKit(t *testing.T, play func(k kit), options ...redsyncotel.Option) {
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(k.reader))
 		tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(k.exporter))
 		k.tracer = tracers.Tracer("program")
-		var err error
-		k.observer, err = redsyncotel.NewObserver(append(options,
+		hooks, err := redsyncotel.NewHooks(append(options,
 			redsyncotel.WithMeterProvider(meters), redsyncotel.WithTracerProvider(tracers))...)
 		require.NoError(t, err)
 		k.nodes = redsynctest.New(5)
 		defer k.nodes.Close()
-		k.rs = k.nodes.Redsync().With(redsync.WithObserver(k.observer), redsync.WithExpiry(time.Second))
+		k.rs = k.nodes.Redsync().With(redsync.WithHooks(hooks), redsync.WithExpiry(time.Second))
 		play(k)
 	})
 }

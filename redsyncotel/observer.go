@@ -36,7 +36,7 @@ var version = sync.OnceValue(func() string {
 
 const devel = "(devel)"
 
-// An Option is an option of NewObserver.
+// An Option is an option of NewHooks.
 type Option func(*settings)
 
 type settings struct {
@@ -48,7 +48,7 @@ type settings struct {
 }
 
 // WithMeterProvider sets the provider of the instruments. The default is that of otel.GetMeterProvider. With nil,
-// NewObserver fails.
+// NewHooks fails.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) {
 		if p == nil {
@@ -58,7 +58,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sets the provider of the spans. The default is that of otel.GetTracerProvider. With nil, NewObserver
+// WithTracerProvider sets the provider of the spans. The default is that of otel.GetTracerProvider. With nil, NewHooks
 // fails.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(s *settings) {
@@ -72,7 +72,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 // WithName adds the attribute redsync.name to the metrics of locks, and to spans. name makes it from the name of the
 // lock, which is what Mutex.Name returns. Each result has series of its own, so there must be few: cut the ID from
 // "order:17". By default the SDK puts all series of a metric beyond 2,000 into one. Without this option, no name of a
-// lock appears anywhere. With nil, NewObserver fails.
+// lock appears anywhere. With nil, NewHooks fails.
 //
 // name must return the same for the same lock each time: otherwise the up-down counters do not come back to 0. Many
 // goroutines may call it at once, and it delays the call of the lock. If it panics or returns "", the measurement has no
@@ -92,9 +92,8 @@ func WithoutWatchdogSpans() Option {
 	return func(s *settings) { s.watchdogSilent = true }
 }
 
-// An Observer records metrics and spans of locks. Pass it to redsync.WithObserver. One Observer may observe all locks
-// of a program, and many goroutines may call it at once.
-type Observer struct {
+// An observer records metrics and spans of locks. Many goroutines call it at once.
+type observer struct {
 	spans  spans
 	tables tables // of the metrics of locks
 	nodes  *table // of the metrics of nodes
@@ -105,42 +104,43 @@ type Observer struct {
 	nodeFailing                          metric.Int64Gauge
 }
 
-// All that an Observer observes.
-var (
-	_ observe.VoteObserver          = (*Observer)(nil)
-	_ observe.WaitingObserver       = (*Observer)(nil)
-	_ observe.AcquiredObserver      = (*Observer)(nil)
-	_ observe.NotAcquiredObserver   = (*Observer)(nil)
-	_ observe.ExtendedObserver      = (*Observer)(nil)
-	_ observe.ReleasedObserver      = (*Observer)(nil)
-	_ observe.DetachedObserver      = (*Observer)(nil)
-	_ observe.LostObserver          = (*Observer)(nil)
-	_ observe.NodeDownObserver      = (*Observer)(nil)
-	_ observe.NodeUpObserver        = (*Observer)(nil)
-	_ observe.EventsDroppedObserver = (*Observer)(nil)
-)
-
-// NewObserver returns an Observer. It fails if an option is wrong, or if the meter provider makes no instruments. It
-// starts nothing.
-func NewObserver(options ...Option) (*Observer, error) {
+// NewHooks returns Hooks that record metrics and spans of locks. Pass them to redsync.WithHooks. They may serve all locks
+// of a program. NewHooks fails if an option is wrong, or if the meter provider makes no instruments. It starts nothing.
+func NewHooks(options ...Option) (*observe.Hooks, error) {
 	s := settings{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for _, option := range options {
 		if option == nil {
-			return nil, errors.New("redsyncotel: NewObserver: a nil Option")
+			return nil, errors.New("redsyncotel: NewHooks: a nil Option")
 		}
 		option(&s)
 	}
 	if err := errors.Join(s.errs...); err != nil {
 		return nil, err
 	}
-	o := &Observer{nodes: newTable("")}
+	o := &observer{nodes: newTable("")}
 	o.tables = tables{nameless: newTable(""), rename: s.rename, named: map[string]*table{}}
 	tracer := s.tracers.Tracer(scopeName, trace.WithInstrumentationVersion(version()))
 	o.spans = spans{tracer: tracer, watchdogSilent: s.watchdogSilent}
 	if err := o.makeInstruments(s.meters.Meter(scopeName, metric.WithInstrumentationVersion(version()))); err != nil {
-		return nil, fmt.Errorf("redsyncotel: NewObserver: %w", err)
+		return nil, fmt.Errorf("redsyncotel: NewHooks: %w", err)
 	}
-	return o, nil
+	return o.hooks(), nil
+}
+
+func (o *observer) hooks() *observe.Hooks {
+	return &observe.Hooks{
+		Vote:          o.onVote,
+		Waiting:       o.onWaiting,
+		Acquired:      o.onAcquired,
+		NotAcquired:   o.onNotAcquired,
+		Extended:      o.onExtended,
+		Released:      o.onReleased,
+		Detached:      o.onDetached,
+		Lost:          o.onLost,
+		NodeDown:      o.onNodeDown,
+		NodeUp:        o.onNodeUp,
+		EventsDropped: o.onEventsDropped,
+	}
 }
 
 // The bounds of the histograms' buckets, in seconds. README.md states them.
@@ -150,7 +150,7 @@ var (
 	nodeBounds    = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 )
 
-func (o *Observer) makeInstruments(m metric.Meter) error {
+func (o *observer) makeInstruments(m metric.Meter) error {
 	var errs []error
 	histogram := func(name, about string, bounds []float64) metric.Float64Histogram {
 		h, err := m.Float64Histogram(name, metric.WithDescription(about), metric.WithUnit("s"),
@@ -176,13 +176,13 @@ func (o *Observer) makeInstruments(m metric.Meter) error {
 	o.lost = counter("redsync.lost", "Locks that ended before Unlock and Detach.", "{lock}")
 	o.extend = counter("redsync.extend", "Extensions by Extend, Downgrade and the watchdog.", "{extension}")
 	o.nodeDown = counter("redsync.node.down", "How often a node began to fail.", "{outage}")
-	o.eventDropped = counter("redsync.events.dropped", "Events that were dropped, because an observer was too slow.", "{event}")
+	o.eventDropped = counter("redsync.events.dropped", "Events that were dropped, because a hook was too slow.", "{event}")
 	var err error
 	o.nodeFailing, err = m.Int64Gauge("redsync.node.failing", metric.WithDescription("1 while a node is down, otherwise 0."), metric.WithUnit("{node}"))
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	o.ObserveEventsDropped(context.Background(), observe.EventsDropped{}) // otherwise a query for an increase misses the first
+	o.onEventsDropped(context.Background(), observe.EventsDropped{}) // otherwise a query for an increase misses the first
 	return nil
 }
 
@@ -214,9 +214,9 @@ func report(v any) {
 	otel.Handle(fmt.Errorf("redsyncotel: a provider of OpenTelemetry has panicked with a %T", v))
 }
 
-// ObserveVote records how long a node took. It runs on the goroutine that reads the node's replies, where no function of
+// onVote records how long a node took. It runs on the goroutine that reads the node's replies, where no function of
 // the user's may run: WithName has no part in it.
-func (o *Observer) ObserveVote(ctx context.Context, v observe.Vote) {
+func (o *observer) onVote(ctx context.Context, v observe.Vote) {
 	defer caught()
 	p := point{op: v.Op, node: v.Node + 1, outcome: outcomeRefused}
 	switch v.Err.(type) { //nolint:errorlint // the types that observe.Vote names, and no walk through what they wrap
@@ -228,14 +228,14 @@ func (o *Observer) ObserveVote(ctx context.Context, v observe.Vote) {
 	o.node.Record(ctx, v.Took.Seconds(), o.nodes.options(p).record...)
 }
 
-// ObserveWaiting counts a call that begins to wait.
-func (o *Observer) ObserveWaiting(ctx context.Context, w observe.Waiting) {
+// onWaiting counts a call that begins to wait.
+func (o *observer) onWaiting(ctx context.Context, w observe.Waiting) {
 	defer caught()
 	o.waiting.Add(ctx, 1, o.tables.of(w.Name).options(point{mode: w.Mode}).add...)
 }
 
-// ObserveAcquired counts a lock, and the end of the wait for it.
-func (o *Observer) ObserveAcquired(ctx context.Context, a observe.Acquired) {
+// onAcquired counts a lock, and the end of the wait for it.
+func (o *observer) onAcquired(ctx context.Context, a observe.Acquired) {
 	defer caught()
 	t := o.tables.of(a.Name)
 	plain := t.options(point{mode: a.Mode})
@@ -248,8 +248,8 @@ func (o *Observer) ObserveAcquired(ctx context.Context, a observe.Acquired) {
 	o.spans.lock(ctx, t, p, a.Start, a.Took, nil)
 }
 
-// ObserveNotAcquired counts a call that got no lock, and the end of its wait.
-func (o *Observer) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired) {
+// onNotAcquired counts a call that got no lock, and the end of its wait.
+func (o *observer) onNotAcquired(ctx context.Context, n observe.NotAcquired) {
 	defer caught()
 	t := o.tables.of(n.Name)
 	if n.Call != 0 {
@@ -269,8 +269,8 @@ func (o *Observer) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired
 	o.spans.lock(ctx, t, p, n.Start, n.Took, n.Err)
 }
 
-// ObserveExtended counts an extension.
-func (o *Observer) ObserveExtended(ctx context.Context, e observe.Extended) {
+// onExtended counts an extension.
+func (o *observer) onExtended(ctx context.Context, e observe.Extended) {
 	defer caught()
 	t := o.tables.of(e.Name)
 	p := point{mode: e.Mode, errorType: errorType(ctx, e.Err), outcome: outcomeFailed}
@@ -284,9 +284,9 @@ func (o *Observer) ObserveExtended(ctx context.Context, e observe.Extended) {
 	o.spans.extend(ctx, t, p, e)
 }
 
-// ObserveReleased counts the end of a lock, unless a Lost tells of it. An Unlock that finds that the nodes have the lock
+// onReleased counts the end of a lock, unless a Lost tells of it. An Unlock that finds that the nodes have the lock
 // no more has no Lost: its lock counts as lost.
-func (o *Observer) ObserveReleased(ctx context.Context, r observe.Released) {
+func (o *observer) onReleased(ctx context.Context, r observe.Released) {
 	defer caught()
 	t := o.tables.of(r.Name)
 	p := point{mode: r.Mode, errorType: errorType(ctx, r.Err), outcome: outcomeReleased}
@@ -305,14 +305,14 @@ func (o *Observer) ObserveReleased(ctx context.Context, r observe.Released) {
 	o.spans.unlock(ctx, t, p, r)
 }
 
-// ObserveDetached counts a lock that was given away.
-func (o *Observer) ObserveDetached(ctx context.Context, d observe.Detached) {
+// onDetached counts a lock that was given away.
+func (o *observer) onDetached(ctx context.Context, d observe.Detached) {
 	defer caught()
 	o.ended(ctx, o.tables.of(d.Name), d.Mode, outcomeDetached, d.Held)
 }
 
-// ObserveLost counts a lock that was lost.
-func (o *Observer) ObserveLost(ctx context.Context, l observe.Lost) {
+// onLost counts a lock that was lost.
+func (o *observer) onLost(ctx context.Context, l observe.Lost) {
 	defer caught()
 	t := o.tables.of(l.Name)
 	o.ended(ctx, t, l.Mode, outcomeLost, l.Held)
@@ -320,27 +320,27 @@ func (o *Observer) ObserveLost(ctx context.Context, l observe.Lost) {
 }
 
 // ended counts the end of a lock, once for each lock.
-func (o *Observer) ended(ctx context.Context, t *table, mode observe.Mode, outcome string, held time.Duration) {
+func (o *observer) ended(ctx context.Context, t *table, mode observe.Mode, outcome string, held time.Duration) {
 	o.held.Add(ctx, -1, t.options(point{mode: mode}).add...)
 	o.hold.Record(ctx, held.Seconds(), t.options(point{mode: mode, outcome: outcome}).record...)
 }
 
-// ObserveNodeDown notes that a node has begun to fail, and counts how often it has.
-func (o *Observer) ObserveNodeDown(ctx context.Context, n observe.NodeDown) {
+// onNodeDown notes that a node has begun to fail, and counts how often it has.
+func (o *observer) onNodeDown(ctx context.Context, n observe.NodeDown) {
 	defer caught()
 	of := o.nodes.options(point{node: n.Node + 1})
 	o.nodeDown.Add(ctx, int64(1+n.Omitted), of.add...)
 	o.nodeFailing.Record(ctx, 1, of.record...)
 }
 
-// ObserveNodeUp notes that a node works again.
-func (o *Observer) ObserveNodeUp(ctx context.Context, n observe.NodeUp) {
+// onNodeUp notes that a node works again.
+func (o *observer) onNodeUp(ctx context.Context, n observe.NodeUp) {
 	defer caught()
 	o.nodeFailing.Record(ctx, 0, o.nodes.options(point{node: n.Node + 1}).record...)
 }
 
-// ObserveEventsDropped counts events that were dropped.
-func (o *Observer) ObserveEventsDropped(ctx context.Context, d observe.EventsDropped) {
+// onEventsDropped counts events that were dropped.
+func (o *observer) onEventsDropped(ctx context.Context, d observe.EventsDropped) {
 	defer caught()
 	o.eventDropped.Add(ctx, int64(d.Events))
 }

@@ -27,20 +27,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-func TestNewObserverRefusesNil(t *testing.T) {
+func TestNewHooksRefusesNil(t *testing.T) {
 	for want, option := range map[string]redsyncotel.Option{
 		"WithMeterProvider(nil)":  redsyncotel.WithMeterProvider(nil),
 		"WithTracerProvider(nil)": redsyncotel.WithTracerProvider(nil),
 		"WithName(nil)":           redsyncotel.WithName(nil),
 		"a nil Option":            nil,
 	} {
-		o, err := redsyncotel.NewObserver(option)
+		hooks, err := redsyncotel.NewHooks(option)
 		assert.ErrorContains(t, err, want)
-		assert.Nil(t, o)
+		assert.Nil(t, hooks)
 	}
-	o, err := redsyncotel.NewObserver()
+	hooks, err := redsyncotel.NewHooks()
 	require.NoError(t, err) // the global providers are the default
-	require.NotPanics(t, func() { redsync.WithObserver(o) })
+	require.NotPanics(t, func() { redsync.WithHooks(hooks) })
 }
 
 // modes are all of a lock's.
@@ -66,7 +66,7 @@ var errs = map[error]string{
 }
 
 // play tells o of every event with every mode, every two errors at once, and every state of the context.
-func play(o *redsyncotel.Observer, name string, nodes int) {
+func play(o *observe.Hooks, name string, nodes int) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	late, end := context.WithDeadline(context.Background(), time.Now())
@@ -80,25 +80,25 @@ func play(o *redsyncotel.Observer, name string, nodes int) {
 	}
 	for _, ctx := range []context.Context{context.Background(), canceled, late} {
 		for _, mode := range modes {
-			o.ObserveDetached(ctx, observe.Detached{Name: name, Mode: mode})
-			o.ObserveWaiting(ctx, observe.Waiting{Name: name, Mode: mode, Call: 1})
-			o.ObserveAcquired(ctx, observe.Acquired{Name: name, Mode: mode, Call: 1})
+			o.Detached(ctx, observe.Detached{Name: name, Mode: mode})
+			o.Waiting(ctx, observe.Waiting{Name: name, Mode: mode, Call: 1})
+			o.Acquired(ctx, observe.Acquired{Name: name, Mode: mode, Call: 1})
 			for _, err := range all {
-				o.ObserveNotAcquired(ctx, observe.NotAcquired{Name: name, Mode: mode, Err: err})
-				o.ObserveExtended(ctx, observe.Extended{Name: name, Mode: mode, Err: err})
-				o.ObserveReleased(ctx, observe.Released{Name: name, Mode: mode, Ended: true, Err: err})
-				o.ObserveLost(ctx, observe.Lost{Name: name, Mode: mode, Err: err})
+				o.NotAcquired(ctx, observe.NotAcquired{Name: name, Mode: mode, Err: err})
+				o.Extended(ctx, observe.Extended{Name: name, Mode: mode, Err: err})
+				o.Released(ctx, observe.Released{Name: name, Mode: mode, Ended: true, Err: err})
+				o.Lost(ctx, observe.Lost{Name: name, Mode: mode, Err: err})
 			}
 		}
 		for i := range nodes {
 			for _, op := range []string{"lock", "extend", "valid", "unlock"} {
 				for _, err := range []error{nil, all[1], all[2], &redsync.RedisError{Err: context.DeadlineExceeded}, &redsync.ErrNodeTaken{}} {
-					o.ObserveVote(ctx, observe.Vote{Name: name, Op: op, Node: i, Err: err})
+					o.Vote(ctx, observe.Vote{Name: name, Op: op, Node: i, Err: err})
 				}
 			}
-			o.ObserveNodeDown(ctx, observe.NodeDown{Node: i, Address: "10.0.0.1:6379", Err: all[1]})
+			o.NodeDown(ctx, observe.NodeDown{Node: i, Address: "10.0.0.1:6379", Err: all[1]})
 		}
-		o.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
+		o.EventsDropped(ctx, observe.EventsDropped{Events: 3})
 	}
 }
 
@@ -148,19 +148,19 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	}
 }
 
-// observer returns an Observer with a reader.
-func observer(t *testing.T, options ...redsyncotel.Option) (*redsyncotel.Observer, *sdkmetric.ManualReader) {
+// observer returns Hooks with a reader.
+func observer(t *testing.T, options ...redsyncotel.Option) (*observe.Hooks, *sdkmetric.ManualReader) {
 	reader := sdkmetric.NewManualReader()
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(0))
-	o, err := redsyncotel.NewObserver(append(options, redsyncotel.WithMeterProvider(meters))...)
+	hooks, err := redsyncotel.NewHooks(append(options, redsyncotel.WithMeterProvider(meters))...)
 	require.NoError(t, err)
-	return o, reader
+	return hooks, reader
 }
 
 func TestErrorTypes(t *testing.T) {
 	for err, want := range errs {
 		o, reader := observer(t)
-		o.ObserveLost(t.Context(), observe.Lost{Mode: observe.Plain, Err: err})
+		o.Lost(t.Context(), observe.Lost{Mode: observe.Plain, Err: err})
 		assert.Equal(t, map[string]string{"redsync.mode": "plain", "error.type": want}, collect(t, reader)["redsync.lost"][0].attributes)
 	}
 }
@@ -187,7 +187,7 @@ func TestOutcomesOfLock(t *testing.T) {
 		{t.Context(), node, "failed", "_OTHER"},
 	} {
 		o, reader := observer(t)
-		o.ObserveNotAcquired(c.ctx, observe.NotAcquired{Mode: observe.Plain, Err: c.err})
+		o.NotAcquired(c.ctx, observe.NotAcquired{Mode: observe.Plain, Err: c.err})
 		assert.Equal(t, map[string]string{"redsync.mode": "plain", "redsync.outcome": c.outcome, "error.type": c.kind},
 			collect(t, reader)["redsync.acquire.duration"][0].attributes, "%v", c.err)
 	}
@@ -202,7 +202,7 @@ func TestOutcomesOfExtend(t *testing.T) {
 		"map[error.type:not_held redsync.mode:plain redsync.outcome:failed]":  redsync.ErrNotHeld,
 	} {
 		o, reader := observer(t)
-		o.ObserveExtended(t.Context(), observe.Extended{Mode: observe.Plain, Err: err})
+		o.Extended(t.Context(), observe.Extended{Mode: observe.Plain, Err: err})
 		assert.Equal(t, want, fmt.Sprint(collect(t, reader)["redsync.extend"][0].attributes))
 	}
 }
@@ -288,10 +288,10 @@ func TestAnExporterThatBlocksDelaysNoLock(t *testing.T) {
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(values, sdkmetric.WithInterval(time.Millisecond))))
 		tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithMaxQueueSize(4), sdktrace.WithMaxExportBatchSize(2),
 			sdktrace.WithBatchTimeout(time.Millisecond)))
-		o, err := redsyncotel.NewObserver(redsyncotel.WithMeterProvider(meters), redsyncotel.WithTracerProvider(tracers))
+		hooks, err := redsyncotel.NewHooks(redsyncotel.WithMeterProvider(meters), redsyncotel.WithTracerProvider(tracers))
 		require.NoError(t, err)
 		nodes := redsynctest.New(5)
-		rs := nodes.Redsync().With(redsync.WithObserver(o), redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
+		rs := nodes.Redsync().With(redsync.WithHooks(hooks), redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
 		time.Sleep(10 * time.Millisecond)
 		for range 20 {
 			ctx, span := tracers.Tracer("program").Start(t.Context(), "parent")
@@ -354,10 +354,10 @@ func TestAProviderThatPanicsHarmsNoLock(t *testing.T) {
 		panic("the handler's")
 	}))
 	synctest.Test(t, func(t *testing.T) {
-		o, err := redsyncotel.NewObserver(redsyncotel.WithMeterProvider(broken{}))
+		hooks, err := redsyncotel.NewHooks(redsyncotel.WithMeterProvider(broken{}))
 		require.NoError(t, err)
 		nodes := redsynctest.New(5)
-		rs := nodes.Redsync().With(redsync.WithObserver(o), redsync.WithExpiry(time.Second))
+		rs := nodes.Redsync().With(redsync.WithHooks(hooks), redsync.WithExpiry(time.Second))
 		m := rs.NewMutex("order:17", redsync.WithWatchdog())
 		require.NoError(t, m.Lock())
 		time.Sleep(5 * time.Second)
@@ -372,13 +372,13 @@ func TestAProviderThatPanicsHarmsNoLock(t *testing.T) {
 }
 
 // tellPair tells o what happens in a Lock and an Unlock on five nodes.
-func tellPair(ctx context.Context, o *redsyncotel.Observer) {
+func tellPair(ctx context.Context, o *observe.Hooks) {
 	for i := range 5 {
-		o.ObserveVote(ctx, observe.Vote{Op: "lock", Node: i, Took: time.Millisecond})
-		o.ObserveVote(ctx, observe.Vote{Op: "unlock", Node: i, Took: time.Millisecond})
+		o.Vote(ctx, observe.Vote{Op: "lock", Node: i, Took: time.Millisecond})
+		o.Vote(ctx, observe.Vote{Op: "unlock", Node: i, Took: time.Millisecond})
 	}
-	o.ObserveAcquired(ctx, observe.Acquired{Mode: observe.Plain, Took: time.Millisecond})
-	o.ObserveReleased(ctx, observe.Released{Mode: observe.Plain, Ended: true, Held: time.Millisecond})
+	o.Acquired(ctx, observe.Acquired{Mode: observe.Plain, Took: time.Millisecond})
+	o.Released(ctx, observe.Released{Mode: observe.Plain, Ended: true, Held: time.Millisecond})
 }
 
 // Once a series is known, recording allocates nothing, also for a caller whose span nobody stores.

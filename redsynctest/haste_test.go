@@ -30,8 +30,8 @@ type hurry struct {
 
 type callKey struct{}
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (h hurry) ObserveAttempt(ctx context.Context, a observe.Attempt) {
+// attempted is observe.Hooks.Attempt.
+func (h hurry) attempted(ctx context.Context, a observe.Attempt) {
 	if h.Note(time.Since(h.began), h.process, fmt.Sprint(ctx.Value(callKey{})), a.Name) {
 		time.Sleep(time.Millisecond) // or virtual time stands still
 	}
@@ -75,7 +75,7 @@ func TestWaitersMakeNoHaste(t *testing.T) {
 							rs := redsync.New(nodes.Pools(options...)...)
 							t.Cleanup(func() { _ = rs.Close(context.Background()) })
 							peek.BeRash(rs, rash)
-							made[p] = rs.With(redsync.WithTries(0), redsync.WithObserver(hurry{tries, began, fmt.Sprint(p)}))
+							made[p] = rs.With(redsync.WithTries(0), redsync.WithHooks(&observe.Hooks{Attempt: hurry{tries, began, fmt.Sprint(p)}.attempted}))
 						}
 						return made[p]
 					}, nodes, seed, c.with...)

@@ -164,7 +164,7 @@ func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 	ns.t.Helper()
 	p := &participant{network: &network{}}
 	ns.try("Process", nil, func() error {
-		p.base = redsync.New(ns.poolsOn(p.network)...).With(redsync.WithObserver(partings{ns}))
+		p.base = redsync.New(ns.poolsOn(p.network)...).With(redsync.WithHooks(ns.partings()))
 		p.shown = p.base.With(options...)
 		ns.mu.Lock()
 		defer ns.mu.Unlock()
@@ -470,15 +470,14 @@ func checkName(name string) error {
 	return nil
 }
 
-// partings is an observer that notes the names of locks that were lost or detached. Their keys stay although
+// partings returns Hooks that note the names of locks that were lost or detached. Their keys stay although
 // no process holds the locks.
-type partings struct{ of *Nodes }
-
-// ObserveLost implements observe.LostObserver.
-func (p partings) ObserveLost(_ context.Context, e observe.Lost) { p.of.setApart(e.Name) }
-
-// ObserveDetached implements observe.DetachedObserver.
-func (p partings) ObserveDetached(_ context.Context, e observe.Detached) { p.of.setApart(e.Name) }
+func (ns *Nodes) partings() *observe.Hooks {
+	return &observe.Hooks{
+		Lost:     func(_ context.Context, e observe.Lost) { ns.setApart(e.Name) },
+		Detached: func(_ context.Context, e observe.Detached) { ns.setApart(e.Name) },
+	}
+}
 
 func (ns *Nodes) setApart(name string) {
 	ns.mu.Lock()

@@ -187,7 +187,7 @@ func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 			s.Node(i).LoseReply() // it is asked twice
 		}
 		r := &redsynctest.Recorder{}
-		mutex := s.locked(redsync.WithObserver(r))
+		mutex := s.locked(redsync.WithHooks(r.Hooks()))
 		attempts := redsynctest.Events[observe.Attempt](r)
 		require.Greater(s, len(attempts), 1, "the first attempt has no quorum of answers")
 		require.Error(s, attempts[0].Err)

@@ -10,9 +10,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A Recorder is an observer that keeps every event. Pass its address to redsync.WithObserver, and read the
+// A Recorder keeps every event. Pass its Hooks to redsync.WithHooks, and read the
 // events with Events or AwaitEvents. The zero value is ready. Many goroutines and many locks may use it.
 type Recorder struct {
+	once  sync.Once // makes hooks
+	hooks observe.Hooks
+
 	mu      sync.Mutex
 	events  []any
 	changed chan struct{} // closed by the next event; nil if nobody waits
@@ -93,55 +96,33 @@ func (r *Recorder) record(e any) {
 	}
 }
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (r *Recorder) ObserveAttempt(_ context.Context, e observe.Attempt) { r.record(e) }
-
-// ObserveVote implements observe.VoteObserver.
-func (r *Recorder) ObserveVote(_ context.Context, e observe.Vote) { r.record(e) }
-
-// ObserveWaiting implements observe.WaitingObserver.
-func (r *Recorder) ObserveWaiting(_ context.Context, e observe.Waiting) { r.record(e) }
-
-// ObserveAcquired implements observe.AcquiredObserver.
-func (r *Recorder) ObserveAcquired(_ context.Context, e observe.Acquired) { r.record(e) }
-
-// ObserveNotAcquired implements observe.NotAcquiredObserver.
-func (r *Recorder) ObserveNotAcquired(_ context.Context, e observe.NotAcquired) { r.record(e) }
-
-// ObserveExtended implements observe.ExtendedObserver.
-func (r *Recorder) ObserveExtended(_ context.Context, e observe.Extended) { r.record(e) }
-
-// ObserveReleased implements observe.ReleasedObserver.
-func (r *Recorder) ObserveReleased(_ context.Context, e observe.Released) { r.record(e) }
-
-// ObserveDetached implements observe.DetachedObserver.
-func (r *Recorder) ObserveDetached(_ context.Context, e observe.Detached) { r.record(e) }
-
-// ObserveLost implements observe.LostObserver.
-func (r *Recorder) ObserveLost(_ context.Context, e observe.Lost) { r.record(e) }
-
-// ObserveReleaseUnconfirmed implements observe.ReleaseUnconfirmedObserver.
-func (r *Recorder) ObserveReleaseUnconfirmed(_ context.Context, e observe.ReleaseUnconfirmed) {
-	r.record(e)
+// Hooks returns the functions that keep the events, always by the same pointer.
+func (r *Recorder) Hooks() *observe.Hooks {
+	r.once.Do(func() {
+		r.hooks = observe.Hooks{
+			Attempt:            record[observe.Attempt](r),
+			Vote:               record[observe.Vote](r),
+			Waiting:            record[observe.Waiting](r),
+			Acquired:           record[observe.Acquired](r),
+			NotAcquired:        record[observe.NotAcquired](r),
+			Extended:           record[observe.Extended](r),
+			Released:           record[observe.Released](r),
+			Detached:           record[observe.Detached](r),
+			Lost:               record[observe.Lost](r),
+			ReleaseUnconfirmed: record[observe.ReleaseUnconfirmed](r),
+			WakeUpDenied:       record[observe.WakeUpDenied](r),
+			NodeDown:           record[observe.NodeDown](r),
+			NodeUp:             record[observe.NodeUp](r),
+			OneServer:          record[observe.OneServer](r),
+			TwoServers:         record[observe.TwoServers](r),
+			RegisterIgnored:    record[observe.RegisterIgnored](r),
+			EventsDropped:      record[observe.EventsDropped](r),
+		}
+	})
+	return &r.hooks
 }
 
-// ObserveWakeUpDenied implements observe.WakeUpDeniedObserver.
-func (r *Recorder) ObserveWakeUpDenied(_ context.Context, e observe.WakeUpDenied) { r.record(e) }
-
-// ObserveNodeDown implements observe.NodeDownObserver.
-func (r *Recorder) ObserveNodeDown(_ context.Context, e observe.NodeDown) { r.record(e) }
-
-// ObserveNodeUp implements observe.NodeUpObserver.
-func (r *Recorder) ObserveNodeUp(_ context.Context, e observe.NodeUp) { r.record(e) }
-
-// ObserveOneServer implements observe.OneServerObserver.
-func (r *Recorder) ObserveOneServer(_ context.Context, e observe.OneServer) { r.record(e) }
-
-// ObserveTwoServers implements observe.TwoServersObserver.
-func (r *Recorder) ObserveTwoServers(_ context.Context, e observe.TwoServers) { r.record(e) }
-
-// ObserveRegisterIgnored implements observe.RegisterIgnoredObserver.
-func (r *Recorder) ObserveRegisterIgnored(_ context.Context, e observe.RegisterIgnored) { r.record(e) }
-
-// ObserveEventsDropped implements observe.EventsDroppedObserver.
-func (r *Recorder) ObserveEventsDropped(_ context.Context, e observe.EventsDropped) { r.record(e) }
+// record returns the function that keeps the events of one kind.
+func record[E Event](r *Recorder) func(context.Context, E) {
+	return func(_ context.Context, e E) { r.record(e) }
+}

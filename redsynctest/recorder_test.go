@@ -15,39 +15,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-var _ interface {
-	observe.AttemptObserver
-	observe.VoteObserver
-	observe.WaitingObserver
-	observe.AcquiredObserver
-	observe.NotAcquiredObserver
-	observe.ExtendedObserver
-	observe.ReleasedObserver
-	observe.DetachedObserver
-	observe.LostObserver
-	observe.ReleaseUnconfirmedObserver
-	observe.WakeUpDeniedObserver
-	observe.NodeDownObserver
-	observe.NodeUpObserver
-	observe.OneServerObserver
-	observe.TwoServersObserver
-	observe.RegisterIgnoredObserver
-	observe.EventsDroppedObserver
-} = (*redsynctest.Recorder)(nil)
-
-// A Recorder must keep every kind of event that the library tells observers of. The test calls each
-// of its Observe methods.
+// A Recorder must keep every kind of event. The test calls each function of its Hooks.
 func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 	r := &redsynctest.Recorder{}
-	v := reflect.ValueOf(r)
+	assert.Same(t, r.Hooks(), r.Hooks())
 	var want []any
-	for i := range v.NumMethod() {
-		m := v.Method(i)
-		if m.Type().NumIn() != 2 {
-			continue // not a method of an observer
-		}
-		e := reflect.Zero(m.Type().In(1))
-		m.Call([]reflect.Value{reflect.ValueOf(t.Context()), e})
+	hooks := reflect.ValueOf(r.Hooks()).Elem()
+	for i := range hooks.NumField() {
+		hook := hooks.Field(i)
+		e := reflect.Zero(hook.Type().In(1))
+		hook.Call([]reflect.Value{reflect.ValueOf(t.Context()), e})
 		want = append(want, e.Interface())
 	}
 	assert.Len(t, want, 17)
@@ -61,7 +38,7 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 func TestAwaitEventsWaitsForALoss(t *testing.T) {
 	inEachForm(t, func(s *scene) {
 		r := &redsynctest.Recorder{}
-		s.locked(redsync.WithObserver(r), redsync.WithExpiry(time.Second), redsync.WithTries(0))
+		s.locked(redsync.WithHooks(r.Hooks()), redsync.WithExpiry(time.Second), redsync.WithTries(0))
 		lost := redsynctest.AwaitEvents[observe.Lost](s, r, 1)
 		require.Len(s, lost, 1)
 		assert.Equal(s, name, lost[0].Name)
@@ -74,7 +51,7 @@ func TestRecorderServesManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 3)
 		r := &redsynctest.Recorder{}
-		rs := nodes.Process(redsync.WithObserver(r), redsync.WithTries(0))
+		rs := nodes.Process(redsync.WithHooks(r.Hooks()), redsync.WithTries(0))
 		const callers = 20
 		var wg sync.WaitGroup
 		for range callers {

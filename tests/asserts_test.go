@@ -166,7 +166,7 @@ var (
 	withValue        = redsync.WithValue
 	withSequencer    = redsync.WithSequencer
 	withPermits      = redsync.WithPermits
-	withObserver     = redsync.WithObserver
+	withHooks        = redsync.WithHooks
 	withNodeTimeout  = redsync.WithNodeTimeout
 	withRetryDelay   = redsync.WithRetryDelay
 	withMaxHold      = redsync.WithMaxHold

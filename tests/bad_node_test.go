@@ -162,8 +162,8 @@ func (s *scene) times(name string, operation func() (bool, error)) {
 	s.measures(name, func() { s.confirms(operation()) })
 }
 
-// ObserveExtended notes how long an extension of a watchdog took.
-func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
+// extended notes how long an extension of a watchdog took.
+func (s *scene) extended(_ context.Context, e observe.Extended) {
 	if e.Watchdog && e.Err == nil {
 		s.note("watchdog", e.Took)
 	}
@@ -215,7 +215,7 @@ func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
-	m := s.holds(rs, withWatchdog, withObserver(s))
+	m := s.holds(rs, withWatchdog, withHooks(&observe.Hooks{Extended: s.extended}))
 	sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
 	s.measures("Lost after a theft", func() { <-m.Lost() })

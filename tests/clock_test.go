@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,19 +36,14 @@ func (f field) stepsOn(command string, ahead *atomic.Int64, d time.Duration) {
 	}
 }
 
-// attempts is an observer that records every attempt.
-type attempts []observe.Attempt
-
-func (a *attempts) ObserveAttempt(_ context.Context, e observe.Attempt) { *a = append(*a, e) }
-
 func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	for command, options := range map[string][]redsync.Option{"set": {forever}, "evalsha": {withFencing, withFair}} {
 		for _, option := range options {
 			t.Run(command, func(t *testing.T) {
 				ahead := steps(t)
 				playMet(t, func(f field) {
-					var told attempts
-					m := f.NewMutex("lock", option, withObserver(&told))
+					var told []observe.Attempt
+					m := f.NewMutex("lock", option, atAttempts(func(a observe.Attempt) { told = append(told, a) }))
 					f.stepsOn(command, ahead, validity)
 					err := m.TryLock()
 					errorIs(f, err, redsync.ErrNoQuorum)

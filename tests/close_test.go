@@ -426,7 +426,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 		for _, after := range []time.Duration{ms, 1050 * ms} {
 			for _, silent := range [][]int{allNodes, {3, 4}} { // with two the locks are held
 				r := &redsynctest.Recorder{}
-				rs := k.nodes.Process().With(append(mode, forever, withObserver(r))...)
+				rs := k.nodes.Process().With(append(mode, forever, recordsTo(r))...)
 				k.freeze(silent...)
 				var wg sync.WaitGroup
 				wg.Go(func() { _ = rs.NewMutex("a").TryLock() })

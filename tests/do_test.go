@@ -382,7 +382,7 @@ func TestDoAdopts(t *testing.T) {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
 			sleep(5 * sec)
-			m := k.another().NewMutex("lock", adopt(s), withObserver(r))
+			m := k.another().NewMutex("lock", adopt(s), recordsTo(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 				assert.Equal(k, s.Value, peek.Value(m))
 				k.isOfDo(ctx, m)
@@ -407,7 +407,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 	} {
 		inEachDo(t, onKit, func(k kit, do doing) {
 			s, r := k.given(), &redsynctest.Recorder{}
-			rs := k.another(withObserver(r))
+			rs := k.another(recordsTo(r))
 			if anothers {
 				s.Value = "wrong"
 			} else {

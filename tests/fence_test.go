@@ -438,7 +438,7 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 				f.registers("-", poison, "-", poison)
 				last := uint64(0)
 				for range 4 { // each time another process
-					last = f.locksThrice(process(f.nodes).With(withFencing, withObserver(r)), kind, last)
+					last = f.locksThrice(process(f.nodes).With(withFencing, recordsTo(r)), kind, last)
 				}
 				f.areAt(last, poison, last, poison, last)
 				told := redsynctest.Events[observe.RegisterIgnored](r)

@@ -62,7 +62,7 @@ func (u user) records() (*redsync.Redsync, *redsynctest.Recorder) {
 	u.meet()
 	time.Sleep(ms)
 	r := &redsynctest.Recorder{}
-	return u.With(withObserver(r)), r
+	return u.With(recordsTo(r)), r
 }
 
 // observingKit is onKit with a recorder of the events of the kit's locks. The Redsync has met all nodes.
@@ -1003,12 +1003,37 @@ func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 // logs returns the option of a logger whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
 
-// panicsAt returns the option of an observer that panics at an event.
-func panicsAt(event string) redsync.Option { return withObserver(panics{on: event}) }
+// recordsTo returns the option of hooks that record all events.
+func recordsTo(r *redsynctest.Recorder) redsync.Option { return withHooks(r.Hooks()) }
 
-// panics is an observer and a log handler. It panics at the event, or at the log message, that on names.
+// atAttempts returns the option of a hook that calls f.
+func atAttempts(f func(observe.Attempt)) redsync.Option {
+	return withHooks(&observe.Hooks{Attempt: func(_ context.Context, a observe.Attempt) { f(a) }})
+}
+
+// naps returns the option of a hook that sleeps for d at each attempt.
+func naps(d time.Duration) redsync.Option { return atAttempts(func(observe.Attempt) { time.Sleep(d) }) }
+
+// atEach returns the option of hooks that call f with each event.
+func atEach(f func(ctx context.Context, event any)) redsync.Option {
+	hooks := &observe.Hooks{}
+	for all, i := reflect.ValueOf(hooks).Elem(), 0; i < all.NumField(); i++ {
+		all.Field(i).Set(reflect.MakeFunc(all.Field(i).Type(), func(args []reflect.Value) []reflect.Value {
+			f(args[0].Interface().(context.Context), args[1].Interface())
+			return nil
+		}))
+	}
+	return withHooks(hooks)
+}
+
+// panicsAt returns the option of hooks that panic at a kind of events.
+func panicsAt(kind string) redsync.Option {
+	return atEach(func(_ context.Context, event any) { panics{on: kind}.when(reflect.TypeOf(event).Name()) })
+}
+
+// panics is a log handler. It panics at the log message that on names.
 type panics struct {
-	on string // the name of the event
+	on string
 	slog.Handler
 }
 
@@ -1017,11 +1042,6 @@ func (p panics) when(event string) {
 		panic("the user's")
 	}
 }
-
-func (p panics) ObserveAttempt(context.Context, observe.Attempt)   { p.when("attempt") }
-func (p panics) ObserveAcquired(context.Context, observe.Acquired) { p.when("acquired") }
-func (p panics) ObserveReleased(context.Context, observe.Released) { p.when("released") }
-func (p panics) ObserveDetached(context.Context, observe.Detached) { p.when("detached") }
 
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
 

@@ -79,7 +79,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			holder := locked(f, f.far().With(withObserver(r)).NewMutex("lock", c.options...))
+			holder := locked(f, f.far().With(recordsTo(r)).NewMutex("lock", c.options...))
 			sleep(c.held)
 			down := 0
 			if strings.HasSuffix(name, "down") {

@@ -29,7 +29,7 @@ func toldOfNodes(r *redsynctest.Recorder) (down []observe.NodeDown, up []observe
 func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	play(t, func(plain field) {
 		r := &redsynctest.Recorder{}
-		plain.Redsync = plain.With(withObserver(r))
+		plain.Redsync = plain.With(recordsTo(r))
 		plain.meet()
 		f(plain, r)
 	})
@@ -149,7 +149,7 @@ func TestNamesOfNodes(t *testing.T) {
 		for i, c := range clientsOf(f.nodes) {
 			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprint("zone ", i))), ""})
 		}
-		rs := redsync.New(pools...).With(withObserver(r), redsync.WithLogger(slog.New(log)))
+		rs := redsync.New(pools...).With(recordsTo(r), redsync.WithLogger(slog.New(log)))
 		f.as(rs).meet()
 		f.kill(0, 1, 2)
 		err := rs.NewMutex("lock").TryLock()
@@ -182,7 +182,7 @@ func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 	play(t, func(f field) {
 		a, b, clients := &redsynctest.Recorder{}, &redsynctest.Recorder{}, clientsOf(f.nodes)
-		first, second := f.as(on(clients).With(withObserver(a))), f.as(on(clients).With(withObserver(b)))
+		first, second := f.as(on(clients).With(recordsTo(a))), f.as(on(clients).With(recordsTo(b)))
 		f.closes(second.Redsync)
 		first.uses()
 		f.kill(4)

@@ -533,7 +533,7 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
 		sleep(minute)
 		r := &redsynctest.Recorder{}
-		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(withObserver(r), hearsAll)
+		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(recordsTo(r), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
 		s.reboot(true, 0)
 		for i := range 20 {

@@ -1,9 +1,7 @@
 package redsync_test
 
 import (
-	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the line in which the waiters of one process stand.
@@ -61,11 +58,6 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 		k.nothingLeft()
 	})
 }
-
-// attemptCounter counts attempts.
-type attemptCounter struct{ made atomic.Int64 }
-
-func (c *attemptCounter) ObserveAttempt(context.Context, observe.Attempt) { c.made.Add(1) }
 
 // The retry delays of a waiter behind others are counted, but do not wake it. It asks its DelayFunc for them ahead of
 // time, and once for each.

@@ -39,7 +39,7 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
 		f.held(withExpiry(hour))
 		r := &redsynctest.Recorder{}
-		m := f.process().NewMutex("lock", withTries(5), withRetryDelay(sec), withObserver(r))
+		m := f.process().NewMutex("lock", withTries(5), withRetryDelay(sec), recordsTo(r))
 		before := f.commands("set")
 		start := time.Now()
 		errorIs(f, m.Lock(), redsync.ErrFailed)

@@ -227,7 +227,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	kitMet(t, func(k kit) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		k.Redsync = k.With(book.option(), withObserver(r), once)
+		k.Redsync = k.With(book.option(), recordsTo(r), once)
 		m, own := k.held(withWatchdog), rand.Text()
 		values := []string{m.Value(), own}
 		erred(k, k.lockError())
@@ -257,7 +257,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
-		rs := f.With(book.option(), withObserver(r))
+		rs := f.With(book.option(), recordsTo(r))
 		f.freeze(majority...)
 		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, minute)), redsync.ErrNoQuorum)
 		attempts, _ := of[observe.Attempt](r)
@@ -339,30 +339,22 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, ctx := newLogbook(), t.Context()
-		l := peek.LogObserver(slog.New(book)).(interface {
-			observe.ReleaseUnconfirmedObserver
-			observe.WakeUpDeniedObserver
-			observe.RegisterIgnoredObserver
-			observe.EventsDroppedObserver
-			observe.ExtendedObserver
-			observe.OneServerObserver
-			observe.TwoServersObserver
-		})
+		l := peek.LogHooks(slog.New(book))
 		one := observe.OneServer{Nodes: [2]int{0, 4}, Addresses: [2]string{"redis-0:6379", "redis-4:6379"}}
 		for i := range 1500 { // for 15 s
 			name, address := fmt.Sprint("lock", i), "redis-1:6379"
-			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 1, Address: address, GivenUp: true})
-			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 2, Address: address})
-			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Name: name, Node: 1, Address: address})
-			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Node: 2, Address: address})
-			l.ObserveRegisterIgnored(ctx, observe.RegisterIgnored{Name: name, Node: 1, Address: address})
-			l.ObserveExtended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
-			l.ObserveOneServer(ctx, one)
-			l.ObserveTwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
+			l.ReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 1, Address: address, GivenUp: true})
+			l.ReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 2, Address: address})
+			l.WakeUpDenied(ctx, observe.WakeUpDenied{Name: name, Node: 1, Address: address})
+			l.WakeUpDenied(ctx, observe.WakeUpDenied{Node: 2, Address: address})
+			l.RegisterIgnored(ctx, observe.RegisterIgnored{Name: name, Node: 1, Address: address})
+			l.Extended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
+			l.OneServer(ctx, one)
+			l.TwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
 			time.Sleep(10 * ms)
 		}
 		for range 1500 {
-			l.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
+			l.EventsDropped(ctx, observe.EventsDropped{Events: 3})
 			time.Sleep(10 * ms)
 		}
 		assert.Equal(t, map[string]int{

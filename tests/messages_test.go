@@ -196,7 +196,7 @@ var provocations = map[string]func(f speech) error{
 		hook.Store(&pause)
 		return f.tries()
 	},
-	"paused before Lock returns": func(f speech) error { return f.tries(withObserver(napper(guard))) },
+	"paused before Lock returns": func(f speech) error { return f.tries(naps(guard)) },
 
 	// What one node says.
 

@@ -221,21 +221,16 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		f.keysOn(0)
 	})
 	playMetAs(t, "observer panics", func(f field) {
-		assert.Panics(f, func() { _ = f.lockError(resting, panicsAt("attempt")) })
+		assert.Panics(f, func() { _ = f.lockError(resting, panicsAt("Attempt")) })
 		f.noKeys()
 	})
 	playMetAs(t, "closed meanwhile", func(f field) {
-		errorIs(f, f.tries(resting, withObserver(closer{f.Redsync})), redsync.ErrClosed)
+		errorIs(f, f.tries(resting, atAttempts(func(observe.Attempt) {
+			go func() { _ = f.Close(context.Background()) }()
+			synctest.Wait()
+		})), redsync.ErrClosed)
 		f.noKeys()
 	})
-}
-
-// A closer closes a Redsync when an attempt has ended.
-type closer struct{ *redsync.Redsync }
-
-func (c closer) ObserveAttempt(context.Context, observe.Attempt) {
-	go func() { _ = c.Close(context.Background()) }()
-	synctest.Wait()
 }
 
 // A node that is frozen at Unlock shortens its key when it thaws, and never prolongs it. A node whose connection has

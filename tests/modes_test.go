@@ -148,7 +148,7 @@ var modeRows = []modeRow{
 	opt("WithPriority", redsync.WithPriority(7)),
 	row("WithFencing", "yes, yes, yes, error", always(withFencing), nil),
 	row("WithHandOver", "yes, no effect, yes, yes", always(redsync.WithHandOver(true)), nil),
-	opt("WithObserver", withObserver(&redsynctest.Recorder{})),
+	opt("WithHooks", recordsTo(&redsynctest.Recorder{})),
 	opt("WithLogger", redsync.WithLogger(slog.New(slog.DiscardHandler))),
 	row("WithNesting", "yes, yes, yes, no effect", always(redsync.WithNesting(2)), func(u used) {
 		u.unlock(u.m)

@@ -219,21 +219,21 @@ var endings = map[string]func(s ending) string{
 		return "acquired released"
 	},
 	"another observer panics at Acquired": func(s ending) string {
-		panicked(s, func() { _ = s.lock(panicsAt("acquired")).Lock() })
+		panicked(s, func() { _ = s.lock(panicsAt("Acquired")).Lock() })
 		return "acquired lost"
 	},
 	"another observer panics at Released": func(s ending) string {
-		m := s.holds(panicsAt("released"))
+		m := s.holds(panicsAt("Released"))
 		panicked(s, func() { _, _ = m.Unlock() })
 		return "acquired released"
 	},
 	"another observer panics at Detached": func(s ending) string {
-		m := s.holds(panicsAt("detached"))
+		m := s.holds(panicsAt("Detached"))
 		panicked(s, func() { _, _ = m.Detach(s.Context()) })
 		return "acquired detached"
 	},
 	"another observer panics at Attempt": func(s ending) string {
-		panicked(s, func() { _ = s.lock(panicsAt("attempt")).Lock() })
+		panicked(s, func() { _ = s.lock(panicsAt("Attempt")).Lock() })
 		return ""
 	},
 	"its own Mutex has it": func(s ending) string {
@@ -376,7 +376,7 @@ func TestObserveWaiting(t *testing.T) {
 func TestObserversBehindAPanicAreTold(t *testing.T) {
 	kitMet(t, func(k kit) {
 		r := &redsynctest.Recorder{}
-		m := k.NewMutex("lock", panicsAt("acquired"), withObserver(r))
+		m := k.NewMutex("lock", panicsAt("Acquired"), recordsTo(r))
 		panicked(t, func() { _ = m.Lock() })
 		acquired, _ := only[observe.Acquired](t, r)
 		assert.Equal(t, "lock", acquired.Name)

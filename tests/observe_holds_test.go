@@ -20,7 +20,7 @@ import (
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
-// contexts is an observer that keeps every event with its context.
+// contexts keeps every event with its context.
 type contexts struct {
 	mu   sync.Mutex
 	told []told
@@ -37,14 +37,6 @@ func (c *contexts) note(ctx context.Context, event any) {
 	c.told = append(c.told, told{ctx, event})
 }
 
-func (c *contexts) ObserveAttempt(ctx context.Context, e observe.Attempt)   { c.note(ctx, e) }
-func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)         { c.note(ctx, e) }
-func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired) { c.note(ctx, e) }
-func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended) { c.note(ctx, e) }
-func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released) { c.note(ctx, e) }
-func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached) { c.note(ctx, e) }
-func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)         { c.note(ctx, e) }
-
 // taken returns the events since its last call.
 func (c *contexts) taken() []told {
 	synctest.Wait()
@@ -60,7 +52,7 @@ func (c *contexts) taken() []told {
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
-		k.Redsync = k.With(withObserver(seen))
+		k.Redsync = k.With(atEach(seen.note))
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +14,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file tests how observers are set. It also tests that observers are told of background events in order, and that
-// this delays no lock.
+// This file tests how hooks are set. It also tests that they are told of background events in order, and that this delays
+// no lock.
 
 // unconfirmed is the event of one release of "lock" on the last node.
 var unconfirmed = observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
@@ -78,84 +77,67 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	}
 }
 
-// A blocker is an observer that blocks when it is told of a background event.
-type blocker struct {
-	redsynctest.Recorder
-	gate chan struct{}
-}
-
-func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
-	<-b.gate
-	b.Recorder.ObserveExtended(ctx, e)
-}
-
-// An observer that blocks is told of everything in order, once it goes on. Close waits for it, but no longer than the node
-// deadline, and nothing is told afterwards.
-func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
+// A hook that blocks gets everything in order, once it goes on. Close waits for it, but no longer than the node
+// deadline, and no hook is called afterwards.
+func TestHookThatBlocksDelaysNoLock(t *testing.T) {
 	for name, closes := range map[string]bool{"goes on": false, "blocks during Close": true} {
 		kitMetAs(t, name, func(k kit) {
-			b := &blocker{gate: make(chan struct{})}
+			r, gate := &redsynctest.Recorder{}, make(chan struct{})
+			blocks := *r.Hooks()
+			blocks.Extended = func(ctx context.Context, e observe.Extended) {
+				<-gate
+				r.Hooks().Extended(ctx, e)
+			}
 			var log safeBuffer
-			rs := k.With(withObserver(b), logsTo(&log))
+			rs := k.With(withHooks(&blocks), logsTo(&log))
 			dog := locked(k, rs.NewMutex("lock", withWatchdog))
-			time.Sleep(3 * sec) // the observer is stuck in the first extension
+			time.Sleep(3 * sec) // the hook is stuck in the first extension
 			m := locked(k, rs.NewMutex("other", oneSecond))
 			start := time.Now()
 			<-m.Lost()
 			took(k, start, 988*ms)
 			time.Sleep(minute)
-			alive(k, dog) // the watchdog extends the lock although the observer is stuck
-			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
-			assert.Empty(k, lost()) // the stuck observer has been told of no loss yet
+			alive(k, dog) // the watchdog extends the lock although the hook is stuck
+			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](r) }
+			assert.Empty(k, lost()) // the stuck hooks have been told of no loss yet
 			if closes {
 				start = time.Now()
 				shut(k, rs)
 				took(k, start, patience)
-				close(b.gate)
+				close(gate)
 				assert.Empty(k, lost())
 				assert.NotContains(k, log.String(), "lost")
 				return
 			}
-			close(b.gate)
+			close(gate)
 			assert.Len(k, lost(), 1)
-			extended, _ := of[observe.Extended](&b.Recorder)
+			extended, _ := of[observe.Extended](r)
 			assert.Len(k, extended, 23) // the watchdog has extended 23 times within 63.988 s
 		})
 	}
 }
 
-// onlyLost is an observer of losses only. It is not a pointer.
-type onlyLost struct{ lost func(observe.Lost) }
-
-func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
-
-// An observer that is set twice is told once. One that cannot be compared is told as often as it was set.
-func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
+// Hooks that are set twice are called once, and before those that were set later. Hooks without a function change nothing.
+func TestHooksThatAreSetTwiceAreCalledOnce(t *testing.T) {
 	onKit(t, func(k kit) {
-		r := &redsynctest.Recorder{}
-		lost := 0
-		counts := withObserver(onlyLost{func(observe.Lost) { lost++ }})
-		rs := k.With(withObserver(r), counts, withObserver(r))
-		locked(k, rs.NewMutex("lock", withObserver(r), counts))
-		acquired, _ := of[observe.Acquired](r)
-		assert.Len(k, acquired, 1)
-		time.Sleep(guard)
-		synctest.Wait()
-		assert.Equal(k, 2, lost)
+		told := ""
+		tells := func(name string) redsync.Option {
+			return withHooks(&observe.Hooks{Acquired: func(context.Context, observe.Acquired) { told += name }})
+		}
+		a, b, none := tells("a"), tells("b"), withHooks(&observe.Hooks{})
+		locked(k, k.With(a, none, b, a).NewMutex("lock", none, b, tells("c"), a))
+		assert.Equal(k, "abc", told)
 	})
 }
 
-func TestObserversThatAreNoneAreAnError(t *testing.T) {
-	var pointer *slog.Logger
+func TestNoHooksAndNoLoggerAreAnError(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
-		"WithObserver(<nil>): it has no method of an observer":               withObserver(nil),
-		"WithObserver(int): it has no method of an observer":                 withObserver(1),
-		"WithObserver(redsynctest.Recorder): it has no method of an observe": withObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
-		"WithLogger(nil)": redsync.WithLogger(pointer),
+		"WithHooks(nil)":  withHooks(nil),
+		"WithLogger(nil)": redsync.WithLogger(nil),
 	} {
 		playAs(t, want, func(f field) {
 			refuses(f, f.NewMutex("lock", option), want)
-			refuses(f, f.With(option).NewMutex("lock", withObserver(&redsynctest.Recorder{})), want)
+			refuses(f, f.With(option).NewMutex("lock", recordsTo(&redsynctest.Recorder{})), want)
 			f.hasSent(0)
 		})
 	}

@@ -19,8 +19,8 @@ import (
 
 func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 	for by, option := range map[string]redsync.Option{
-		"attempt":         panicsAt("attempt"),
-		"acquired":        panicsAt("acquired"),
+		"attempt":         panicsAt("Attempt"),
+		"acquired":        panicsAt("Acquired"),
 		"log of attempt":  logs("redsync: attempt won"),
 		"log of acquired": logs("redsync: acquired"),
 	} {
@@ -47,7 +47,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		f.occupy("lock", 3, 4)
-		m := f.NewMutex("lock", withFair, panicsAt("attempt"))
+		m := f.NewMutex("lock", withFair, panicsAt("Attempt"))
 		panicked(t, func() { _ = m.Lock() })
 		synctest.Wait()
 		f.nobodyWaits()
@@ -57,7 +57,7 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
-		m := f.NewMutex("lock", withValue(value), withWatchdog, panicsAt("acquired"))
+		m := f.NewMutex("lock", withValue(value), withWatchdog, panicsAt("Acquired"))
 		panicked(t, func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
@@ -88,7 +88,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 		"the third value":  {generates, 3},
 		"the delay":        {delays, 1},
 		"the second delay": {delays, 2},
-		"the attempt":      {func(func()) redsync.Option { return panicsAt("attempt") }, 0},
+		"the attempt":      {func(func()) redsync.Option { return panicsAt("Attempt") }, 0},
 		"the log":          {func(func()) redsync.Option { return logs("redsync: attempt failed") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,26 +114,21 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 	}
 }
 
-// stacks is an observer that records the stack on which it is told the vote of a refused send.
-type stacks chan string
-
-func (s stacks) ObserveVote(_ context.Context, v observe.Vote) {
-	if errors.As(v.Err, new(*pool.OutstandingError)) {
-		s <- string(debug.Stack())
-	}
-}
-
 // The caller's goroutine must not tell an observer the vote of a node that nothing could be sent to. If the observer
 // panicked there, the other nodes would not be sent the request, or the release.
 func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	play(t, func(f field) {
-		on, told := new(atomic.Bool), make(stacks, 50)
+		on, told := new(atomic.Bool), make(chan string, 50)
 		on.Store(true)
 		pools := f.pools()
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := locked(f, rs.NewMutex("lock", withObserver(told)))
+		m := locked(f, rs.NewMutex("lock", withHooks(&observe.Hooks{Vote: func(_ context.Context, v observe.Vote) {
+			if errors.As(v.Err, new(*pool.OutstandingError)) {
+				told <- string(debug.Stack())
+			}
+		}})))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -165,24 +160,19 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	})
 }
 
-// An acquiredFunc is an observer that is called when a lock is acquired.
-type acquiredFunc func()
-
-func (f acquiredFunc) ObserveAcquired(context.Context, observe.Acquired) { f() }
-
 // While an observer is told of a lock, the lock is unlocked and acquired again. Then the observer panics. The second lock
 // stays.
 func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 	onKit(t, func(k kit) {
 		var m *redsync.Mutex
 		told := 0
-		m = k.NewMutex("lock", withObserver(acquiredFunc(func() {
+		m = k.NewMutex("lock", withHooks(&observe.Hooks{Acquired: func(context.Context, observe.Acquired) {
 			if told++; told == 1 {
 				k.unlock(m)
 				obtained(k, m)
 				panic("the user's")
 			}
-		})))
+		}}))
 		panicked(t, func() { _ = m.TryLock() })
 		alive(t, m)
 		k.unlock(m)

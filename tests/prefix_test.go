@@ -28,7 +28,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, r := lockKinds[tr.kind], &redsynctest.Recorder{}
 		whole := prefixed("p:", kind.names)
-		app, other := tr.With(withP, withObserver(r)), process(tr.nodes)
+		app, other := tr.With(withP, recordsTo(r)), process(tr.nodes)
 		tr.closes(other)
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())

@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -149,11 +147,6 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	})
 }
 
-// A napper is an observer that sleeps for this long at each attempt.
-type napper time.Duration
-
-func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(time.Duration(n)) }
-
 // A node does not let the waiter queue. The waiter leaves the queues of all nodes, and does
 // not enter them again.
 func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
@@ -161,7 +154,7 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		m := f.held(lasting)
 		b := f.another()
 		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * ms, Err: "NOPERM No permissions to access a key"})
-		w := f.waits(b, withObserver(napper(20*ms)))
+		w := f.waits(b, naps(20*ms))
 		time.Sleep(3 * sec) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()

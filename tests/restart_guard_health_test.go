@@ -37,7 +37,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 		playAs(t, fmt.Sprint(s.kind.column, i), func(f field) {
 			r := &redsynctest.Recorder{}
 			a := f.veteran(guards[true]...)
-			b := f.veteran(guards[true]...).With(withObserver(r))
+			b := f.veteran(guards[true]...).With(recordsTo(r))
 			holder := s.kind.rival(a, append(s.options, withWatchdog)...)
 			standby := s.kind.lock(b, s.options...)
 			locked(f, holder)
@@ -72,7 +72,7 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
 		playAs(t, name, func(f field) {
 			r, book := &redsynctest.Recorder{}, newLogbook()
-			rs := f.veteran(guards[true]...).With(withObserver(r), book.option())
+			rs := f.veteran(guards[true]...).With(recordsTo(r), book.option())
 			m := locked(f, rs.NewMutex("lock"))
 			sleepToTheSecond()
 			f.nodes[2].Kill()

@@ -65,7 +65,7 @@ func readSequencer(f field, value string) redsync.Sequencer {
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
 		r := &redsynctest.Recorder{}
-		m := f.locks(withObserver(r))
+		m := f.locks(recordsTo(r))
 		synctest.Wait()
 		onEach(f.nodes[:2], "evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		f.downgrades(m)
@@ -93,7 +93,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		playMetAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
 			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
-				withObserver(r))...)
+				recordsTo(r))...)
 			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 				if name == "Downgrade" {
 					locked(f, m)

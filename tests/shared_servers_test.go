@@ -71,7 +71,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			return noQueueACL
 		}
 		return smallestACL
-	}).With(withObserver(down), withObserver(denied))
+	}).With(recordsTo(down), recordsTo(&denied.Recorder))
 	servers[4].Kill()
 	shared := withShared
 	for _, options := range []opts{{shared}, {shared, noHandOver, withSetNXOnExtend}} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 func TestReadersTogetherAgainstWriters(t *testing.T) {
@@ -372,13 +373,14 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			f.slow(100 * time.Microsecond)
-			count := &attemptCounter{}
+			var made atomic.Int64
+			count := atAttempts(func(observe.Attempt) { made.Add(1) })
 			ctx := limited(f, sec)
 			var all sync.WaitGroup
 			var locks atomic.Int64
 			for i := range 32 {
 				kind := withExpiry(c.expiry + time.Duration(i%c.kinds)*sec)
-				m := f.NewMutex("lock", patient(withShared, withObserver(count), kind)...)
+				m := f.NewMutex("lock", patient(withShared, count, kind)...)
 				lock := m.LockContext
 				if c.tries > 0 && i/c.kinds%c.tries == 0 {
 					lock = m.TryLockContext
@@ -393,7 +395,7 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 				})
 			}
 			all.Wait()
-			assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
+			assert.LessOrEqual(f, made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
 			assert.Greater(f, locks.Load(), int64(10_000))
 		})
 	}

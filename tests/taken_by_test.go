@@ -31,7 +31,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 				holder := locked(f, kind.rival(f.another(withOwner("worker-7@host")), withWatchdog))
 				time.Sleep(12 * sec)
 				r := &redsynctest.Recorder{}
-				m := kind.lock(f.another(withOwner("me"), withTries(3), withObserver(r)))
+				m := kind.lock(f.another(withOwner("me"), withTries(3), recordsTo(r)))
 				err := call(f.user, m)
 				taken := isTaken(f, err)
 				assert.Equal(f, "worker-7@host", taken.Owner)

@@ -135,7 +135,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
-			m := f.NewMutex("lock", book.option(), withObserver(r), forever,
+			m := f.NewMutex("lock", book.option(), recordsTo(r), forever,
 				withRetryDelay(50*ms))
 			c.before(f)
 			time.AfterFunc(10*ms, func() { f.freeze(allNodes...); forget(r); book.forget() })
@@ -265,7 +265,7 @@ func TestErrTakenHasAName(t *testing.T) {
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	playMet(t, func(f field) {
 		b := locked(t, f.NewMutex("b"))
-		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, withObserver(&redsynctest.Recorder{}))...))
+		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, recordsTo(&redsynctest.Recorder{}))...))
 		time.Sleep(sec)
 		for _, m := range []*redsync.Mutex{
 			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),

@@ -155,8 +155,8 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)
 	log := &unwokenLog{}
-	a := processAs(t, servers, smallestACL, withObserver(log))
-	b := processAs(t, servers, smallestACL, withObserver(log))
+	a := processAs(t, servers, smallestACL, recordsTo(&log.Recorder))
+	b := processAs(t, servers, smallestACL, recordsTo(&log.Recorder))
 	for _, mode := range modes {
 		woken := false
 		for i := 0; i < 3 || !woken && i < 20; i++ {
@@ -176,8 +176,8 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			empties(t, servers)
 			log := &unwokenLog{}
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
-			a := processAs(t, servers, rules, withObserver(log))
-			b := processAs(t, servers, rules, withObserver(log))
+			a := processAs(t, servers, rules, recordsTo(&log.Recorder))
+			b := processAs(t, servers, rules, recordsTo(&log.Recorder))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
 				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
@@ -254,7 +254,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			log, text := &unwokenLog{}, &safeBuffer{}
 			options := opts{withRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, withObserver(log), logger)...)
+			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, recordsTo(&log.Recorder), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)

@@ -77,7 +77,7 @@ func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for name, c := range needed {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			options := append(opts{withObserver(r), withRetryDelay(minute)}, c.mode...)
+			options := append(opts{recordsTo(r), withRetryDelay(minute)}, c.mode...)
 			rs := f.another()
 			mutex := func() *redsync.Mutex {
 				if c.kind.given == nil {

@@ -30,7 +30,7 @@ var rules = map[string]rule{
 	"error-contains": {note, "the words of redsync v4 stand in the text; errors.Is and errors.As are safer"},
 
 	// Clients.
-	"hook":           {hand, "pool.New does not run hooks: use pool.ViaClient(), or WithPrefix for a prefix of keys and WithObserver for metrics"},
+	"hook":           {hand, "pool.New does not run hooks: use pool.ViaClient(), or WithPrefix for a prefix of keys and WithHooks for metrics"},
 	"mock":           {hand, "redismock answers no pool.New: give redsync a pool of one function (pool.Func), or use redsynctest"},
 	"goleak":         {note, "a pool has goroutines while its client is open: close the client, or call Redsync.Close, before this looks"},
 	"driver":         {hand, "there is no pool for this driver: use a go-redis v9 client for the locks, or pool.Func"},

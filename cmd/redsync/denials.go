@@ -17,8 +17,9 @@ type denials struct {
 	end context.CancelCauseFunc
 }
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (d *denials) ObserveAttempt(_ context.Context, a observe.Attempt) {
+func (d *denials) hooks() *observe.Hooks { return &observe.Hooks{Attempt: d.attempted} }
+
+func (d *denials) attempted(_ context.Context, a observe.Attempt) {
 	var nodes *multierror.Error
 	if !errors.Is(a.Err, redsync.ErrNoQuorum) || !errors.As(a.Err, &nodes) {
 		return

@@ -62,7 +62,7 @@ func TestDenials(t *testing.T) {
 		&multierror.Error{Errors: []error{denies}}: false, // a quorum has answered
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		(&denials{cancel}).ObserveAttempt(ctx, observe.Attempt{Err: err})
+		(&denials{cancel}).attempted(ctx, observe.Attempt{Err: err})
 		var denied *redsync.RedisError
 		require.Equal(t, ends, errors.As(context.Cause(ctx), &denied), err)
 		cancel(nil)

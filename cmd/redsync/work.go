@@ -63,7 +63,7 @@ func resultOf(err error) result {
 func (h *holder) hold(ctx context.Context, rs *redsync.Redsync, left time.Duration) result {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	options := append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))
+	options := append(h.job.options(), redsync.WithHooks((&denials{end: cancel}).hooks()))
 	waits := !h.job.once && (h.job.wait < 0 || left > 0)
 	if waits && h.job.wait > 0 {
 		options = append(options, redsync.WithWait(left))

@@ -5,7 +5,7 @@
 //	go run ./examples/metrics -listen localhost:2112           # then serves the page at /metrics, until Ctrl-C
 //	go run ./examples/metrics -nodes host1:6379,host2:6379,... # on nodes of your own, none of which goes down
 //
-// metrics/metrics.go is the observer, which you may copy. The rest is this scene.
+// metrics/metrics.go has the hooks, which you may copy. The rest is this scene.
 package main
 
 import (
@@ -40,7 +40,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer nodes.Close()
 	registry := prometheus.NewRegistry()
-	rs, err := nodes.Open(ctx, redsync.WithObserver(metrics.New(registry)), redsync.WithExpiry(2*time.Second))
+	rs, err := nodes.Open(ctx, redsync.WithHooks(metrics.New(registry)), redsync.WithExpiry(2*time.Second))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return serve(ctx, *listen, registry, out)
 }
 
-// play lets happen what an observer is told of.
+// play lets happen what the hooks are told of.
 func play(ctx context.Context, rs *redsync.Redsync, nodes *rig.Nodes) error {
 	if err := rs.NewMutex("orders:17").LockContext(ctx); err != nil {
 		return err

@@ -40,7 +40,7 @@ func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
 		pools = append(pools, pool.New(client, pool.WithRestartGuard(*guard), pool.WithNoLocksBefore(noLocksBefore)))
 	}
 	rs := redsync.New(pools...).With(redsync.WithExpiry(*expiry), redsync.WithTries(0),
-		redsync.WithOwner("production@"+host), redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
+		redsync.WithOwner("production@"+host), redsync.WithLogger(slog.Default()), redsync.WithHooks(metrics))
 	defer closeLocks(rs)
 	if err := rs.Ping(ctx); err != nil {
 		return err // no majority of the nodes answers, or an option is wrong

@@ -9,14 +9,9 @@ import (
 
 var counters = expvar.NewMap("locks") // on /debug/vars, if the program serves HTTP
 
-type metrics struct{}
-
-func (metrics) ObserveAcquired(context.Context, observe.Acquired) { counters.Add("acquired", 1) }
-func (metrics) ObserveLost(context.Context, observe.Lost)         { counters.Add("lost", 1) }
-func (metrics) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
-	counters.Add("down "+e.Address, 1)
-}
-
-func (metrics) ObserveNodeUp(_ context.Context, e observe.NodeUp) {
-	counters.Add("down "+e.Address, -1)
+var metrics = &observe.Hooks{
+	Acquired: func(context.Context, observe.Acquired) { counters.Add("acquired", 1) },
+	Lost:     func(context.Context, observe.Lost) { counters.Add("lost", 1) },
+	NodeDown: func(_ context.Context, e observe.NodeDown) { counters.Add("down "+e.Address, 1) },
+	NodeUp:   func(_ context.Context, e observe.NodeUp) { counters.Add("down "+e.Address, -1) },
 }

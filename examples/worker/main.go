@@ -150,7 +150,7 @@ func openWorkers(ctx context.Context, cfg *config, nodes *rig.Nodes, timeline *r
 			name:   cfg.name, expiry: cfg.expiry,
 		}
 		rs, err := nodes.Open(ctx, redsync.WithExpiry(cfg.expiry), redsync.WithFair(), redsync.WithTries(0),
-			redsync.WithSetNXOnExtend(), redsync.WithObserver(&w.report))
+			redsync.WithSetNXOnExtend(), redsync.WithHooks(w.report.hooks()))
 		if err != nil {
 			for _, w := range workers {
 				closeWorker(w)

@@ -63,9 +63,14 @@ func (r *report) hasLost(err error) {
 // errOutOfReach ends a run whose nodes do not answer any more.
 var errOutOfReach = fmt.Errorf("no quorum of nodes reached for %v", patience)
 
-// ObserveAttempt implements observe.AttemptObserver. Once for each Lock it reports why the worker has to wait. It ends
+// hooks returns what the library calls.
+func (r *report) hooks() *observe.Hooks {
+	return &observe.Hooks{Attempt: r.onAttempt, Extended: r.onExtended}
+}
+
+// onAttempt reports once for each Lock why the worker has to wait. It ends
 // the run if no quorum of nodes has answered for longer than patience.
-func (r *report) ObserveAttempt(_ context.Context, a observe.Attempt) {
+func (r *report) onAttempt(_ context.Context, a observe.Attempt) {
 	if 2*(a.Granted+a.Refused) > r.nodes {
 		r.referee.answered()
 	}
@@ -81,8 +86,8 @@ func (r *report) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	}
 }
 
-// ObserveExtended implements observe.ExtendedObserver: it reports the extensions that Do makes.
-func (r *report) ObserveExtended(_ context.Context, e observe.Extended) {
+// onExtended reports the extensions that Do makes.
+func (r *report) onExtended(_ context.Context, e observe.Extended) {
 	if e.Err != nil {
 		r.say("could not extend its lock, which ends in %v: %v", round(e.Left), e.Err)
 		return

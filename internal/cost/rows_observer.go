@@ -8,18 +8,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// watcher observes all that a plain lock does.
-type watcher struct{}
-
-func (watcher) ObserveAttempt(context.Context, observe.Attempt)         {}
-func (watcher) ObserveVote(context.Context, observe.Vote)               {}
-func (watcher) ObserveAcquired(context.Context, observe.Acquired)       {}
-func (watcher) ObserveNotAcquired(context.Context, observe.NotAcquired) {}
-func (watcher) ObserveReleased(context.Context, observe.Released)       {}
+// watcher has all hooks of a plain lock.
+var watcher = &observe.Hooks{
+	Attempt:     func(context.Context, observe.Attempt) {},
+	Vote:        func(context.Context, observe.Vote) {},
+	Acquired:    func(context.Context, observe.Acquired) {},
+	NotAcquired: func(context.Context, observe.NotAcquired) {},
+	Released:    func(context.Context, observe.Released) {},
+}
 
 func init() {
 	add(
-		Row{Name: "Lock + Unlock, one observer", Call: pairs(redsync.WithObserver(watcher{}))},
+		Row{Name: "Lock + Unlock, one observer", Call: pairs(redsync.WithHooks(watcher))},
 		Row{Name: "Lock + Unlock, a log without Debug", Call: pairs(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
 	)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 var (
@@ -19,8 +20,8 @@ var (
 	// Exclusions returns the pairs of options and calls that do not go together.
 	Exclusions func() [][2]string
 
-	// LogObserver returns the observer of redsync.WithLogger, for a Redsync without locks.
-	LogObserver func(log *slog.Logger) any
+	// LogHooks returns the Hooks of redsync.WithLogger, for a Redsync without locks.
+	LogHooks func(log *slog.Logger) *observe.Hooks
 )
 
 // Value returns the value of the current hold of a *redsync.Mutex, without marking it as shown. It returns "" if there is

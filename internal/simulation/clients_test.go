@@ -94,7 +94,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	tries := c.random.IntN(6)
 	options = c.inTurn(expiry, redsync.WithTries(tries))
 	if c.realm == guarded {
-		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
+		options = append(options, redsync.WithHooks(&observe.Hooks{Vote: c.countsNoneTooYoung}))
 	}
 	delays := pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
 	if c.class[unpolled] {
@@ -210,11 +210,9 @@ func (t *simTerm) checkOwner() {
 	}
 }
 
-// A countsNoneTooYoung checks that no grant of a node counts soon after the node has restarted:
+// countsNoneTooYoung checks that no grant of a node counts soon after the node has restarted:
 // the node may have forgotten what it had granted before.
-type countsNoneTooYoung struct{ *simulation }
-
-func (s countsNoneTooYoung) ObserveVote(_ context.Context, v observe.Vote) {
+func (s *simulation) countsNoneTooYoung(_ context.Context, v observe.Vote) {
 	restarted := time.Duration(s.restarted[v.Node].Load())
 	asked, granted := s.now()-v.Took, v.Err == nil && !v.Late && (v.Op == "lock" || v.Op == "extend")
 	if granted && restarted > 0 && asked > restarted {

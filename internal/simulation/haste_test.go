@@ -59,7 +59,7 @@ type haste struct {
 	each      float64      // attempts for each name that was locked, while processes contended
 }
 
-// A hasteProcess is one process. It is an observer, too.
+// A hasteProcess is one process.
 type hasteProcess struct {
 	*haste
 	slot    int
@@ -70,8 +70,8 @@ type hasteProcess struct {
 // hasteCall is the key of a call's name in its context.
 type hasteCall struct{}
 
-// ObserveAttempt implements observe.AttemptObserver.
-func (p *hasteProcess) ObserveAttempt(ctx context.Context, a observe.Attempt) {
+// attempted is observe.Hooks.Attempt.
+func (p *hasteProcess) attempted(ctx context.Context, a observe.Attempt) {
 	if who, ok := ctx.Value(hasteCall{}).(string); ok && p.tries.Note(p.now(), fmt.Sprint(p.slot), who, a.Name) {
 		time.Sleep(time.Millisecond) // or the play never ends
 	}
@@ -162,7 +162,7 @@ func (h *haste) process(r *rand.Rand) *hasteProcess {
 		p.redsync = redsync.New(pools...)
 	}
 	peek.BeRash(p.redsync, h.asked.rash)
-	p.redsync = p.redsync.With(redsync.WithObserver(p), redsync.WithTries(0), redsync.WithExpiry(hasteExpiry), redsync.WithNodeTimeout(700*time.Millisecond), redsync.WithWatchdog())
+	p.redsync = p.redsync.With(redsync.WithHooks(&observe.Hooks{Attempt: p.attempted}), redsync.WithTries(0), redsync.WithExpiry(hasteExpiry), redsync.WithNodeTimeout(700*time.Millisecond), redsync.WithWatchdog())
 	return p
 }
 

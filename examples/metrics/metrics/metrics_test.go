@@ -18,14 +18,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// The page shows the observer as it is.
+// The page shows the hooks as they are.
 func read(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
 }
 
-func TestPageShowsTheObserver(t *testing.T) {
+func TestPageShowsTheHooks(t *testing.T) {
 	code := read(t, "metrics.go")
 	page := read(t, "../../../docs/metrics.md")
 	assert.Contains(t, page, "```go\n"+code+"```\n")
@@ -36,7 +36,7 @@ func TestPrometheusIsToldOfWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		registry := prometheus.NewRegistry()
-		rs := nodes.Redsync().With(redsync.WithObserver(metrics.New(registry)), redsync.WithExpiry(time.Second))
+		rs := nodes.Redsync().With(redsync.WithHooks(metrics.New(registry)), redsync.WithExpiry(time.Second))
 
 		shows := func(want string) {
 			synctest.Wait()
