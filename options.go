@@ -93,11 +93,9 @@ func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
 
-// WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation waits for a node that does
-// not answer. The range is 0 < factor <= 1. The deadline is at least 50 ms, but never more than half of the validity.
-// Without this option the factor is 0.05, and the deadline is at most 2 s. An operation does not wait for such a node
-// once the other nodes have decided it. Lock has three exceptions (see the package's documentation, What is guaranteed).
-// See WithNodeTimeout.
+// WithTimeoutFactor is only for programs from redsync v4: others use WithNodeTimeout. It sets the node deadline as a
+// fraction of the expiry. The range is 0 < factor <= 1. The deadline is at least 50 ms, but never more than half of the
+// validity. Without this option the factor is 0.05, and the deadline is at most 2 s.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -105,9 +103,10 @@ func WithTimeoutFactor(factor float64) Option {
 	})
 }
 
-// WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The
-// range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
-// soon; a long one tolerates slow networks.
+// WithNodeTimeout sets the node deadline: how long an operation waits for a node that does not answer. The default is 5 %
+// of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 < timeout <= half of the
+// validity. A short deadline gives up on slow nodes soon; a long one tolerates slow networks. Once the other nodes have
+// decided an operation, it does not wait, except in three waits of Lock (docs/safety.md).
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
@@ -232,8 +231,7 @@ func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
 
-// WithShufflePools is accepted for compatibility and has no effect: all nodes
-// are asked at once.
+// WithShufflePools is only for programs from redsync v4, and has no effect: all nodes are asked at once.
 func WithShufflePools(bool) Option {
 	return OptionFunc(func(*Mutex) {})
 }
