@@ -21,72 +21,36 @@ func (r *Redsync) TryDo(
 	return r.NewMutex(name, options...).TryDo(ctx, fn)
 }
 
-// Do locks m as LockContext does, calls fn, and unlocks m. While fn runs, a watchdog extends the hold,
-// with or without WithWatchdog. The context of fn ends when ctx ends or when the lock is lost, at Until at the
-// latest. After a loss context.Cause matches ErrLockLost.
+// Do locks m as LockContext does, calls fn, and unlocks m. A watchdog extends the lock while fn runs. The context of
+// fn ends with ctx, or when the lock is lost, at Until at the latest. fn must return soon then, because Do waits for
+// it. If fn panics, Do unlocks and the panic goes on. WithWait bounds the wait alone.
 //
-// If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
-// If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
-// this very reason, from context.Cause. After a loss it matches ErrLockLost, also if only the release has found the loss.
-// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then. If fn stops
-// because ctx has ended, the error says that this was after the lock was acquired. To bound the wait alone, use WithWait.
+// If ctx is that of the function of a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md.
+// If m is locked in another way, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex
+// at once.
 //
-// If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
-// fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
-// extends again. Once m has been unlocked, a later Do locks.
+// With WithSequencer or WithValue, Do extends the adopted lock instead of locking.
 //
-// Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that this call is not
-// inside of, Do waits until that hold ends, as Lock does. With WithShared or WithPermits Do does not wait for the hold
-// of m: it uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn does not end,
-// and the error of Do matches ErrNotHeld.
+// Errors:
 //
-// Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
-// panic goes on.
-//
-// # A Do inside a Do
-//
-// The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name,
-// this Do joins the hold of that outer Do and sends nothing. It also joins if ctx is derived from that context, even
-// by context.WithoutCancel. The call may come from another goroutine, and m may be another Mutex of the same New or
-// Open. FromContext returns the outer Mutex. The context of fn also ends when the outer function has returned. The
-// outer Do then waits until all joined functions have returned, and extends the hold meanwhile. After that it
-// unlocks. A Lead counts as an outer Do, too.
-//
-// A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A lock on one
-// name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.
-// Instead of joining, a call fails at once with an error that matches
-//
-//   - ErrNested, if m is exclusive and the hold is shared (WithShared, Downgrade);
-//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay, a WithMaxHold
-//     that differs from the hold's, any WithMinHold, or WithFencing if the hold has no token. These options count only
-//     if they were set, on m or by Redsync.With. All other options have no effect on a joined call;
-//   - ErrNested, if the limit of WithNesting is reached;
-//   - ErrNested, if the Dos around the call hold some of the names of m but not all;
-//   - ErrNested, if m wants a permit (WithPermits) and a Do around the call has a permit of the same semaphore.
-//
-// Hooks are not told of a call that joins.
-//
-// If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
-// has returned, a call still joins if it comes from inside a joined function that is still running. The context of the
-// call's own fn is then done from the start. Any other call locks, and so waits for the release: for example, a call
-// in a goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
+//   - That of LockContext, or of ExtendContext for an adopted lock: fn was not called.
+//   - ErrNested, if the call conflicts with a Do around it.
+//   - ErrLockLost, joined with the error of fn, after a loss: the context of fn has that cause. It may match
+//     *ErrTaken, and never ErrFailed.
+//   - That of Unlock, joined with that of fn: ErrNotHeld if fn has unlocked m, which does not end its context.
+//   - Otherwise that of fn. If ctx has ended, the text says that this was after the lock was acquired.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	_, err := m.do(ctx, fn, false)
 	return err
 }
 
 // TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. ran says whether it has
-// called fn.
+// called fn. With WithMinHold, TryDo runs a scheduled job once per tick: see docs/cron.md.
 //
-//   - true, err: err is that of Do: the error of fn, or the reason why the lock was lost or could not be unlocked, or
-//     both.
-//   - false, nil: others have the lock, or are ahead (WithFair, WithShared). That is no failure: if several processes
-//     call TryDo at the same moment, it is the normal outcome for all but one.
-//   - false, err: fn was not called for another reason. Too few nodes have answered, ctx is done, an option or the name
-//     cannot be used, the call conflicts with a Do around it, or m could not extend the lock that it adopts.
-//
-// If fn returns an error, ran is true, even if that error says that another lock is taken. With WithMinHold, TryDo runs
-// a scheduled job once per tick.
+//   - false, nil: others have the lock, or are ahead (WithFair, WithShared). That is no failure.
+//   - true, err: err is that of Do, also if fn has returned that another lock is taken.
+//   - false, err: fn was not called for another reason: too few nodes answered, ctx is done, an option or the name
+//     cannot be used, the call conflicts with a Do around it, or an adopted lock could not be extended.
 func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
 	ran, err = m.do(ctx, fn, true)
 	if !ran && isContention(err) {
@@ -200,26 +164,16 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	return nil, err
 }
 
-// Context returns a context for work that needs the current hold of m. It ends when the hold ends: with Unlock, Detach
-// or Close, when the lock is lost, and at Until at the latest. So a watchdog, or an Extend, makes it last longer. It
-// also ends when parent ends, and has the values and the deadline of parent.
+// Context returns a context for work that needs the current lock of m. It is derived from parent, and ends when the
+// lock ends: before Unlock, Detach or Close sends anything, or when it is lost, at Until at the latest. A later Lock
+// does not revive it.
 //
-// context.Cause says what has ended it. For a loss that is ErrLockLost with its cause, as Err returns it, and for the
-// end of parent the cause of parent. For Unlock and Detach it is context.Canceled, even if Unlock fails: the holder
-// itself has ended the hold, which is no loss. Err then returns ErrNotHeld. The cause is not ErrNotHeld, because that
-// error matches ErrLockAlreadyExpired, and the work would see a loss. If m is not held, the context is over at once,
-// and its cause is what Err returns.
+// After a loss context.Cause is what Err returns, and matches ErrLockLost. After Unlock or Detach it is
+// context.Canceled. If m is not held, the context is over at once.
 //
-// The context ends before Unlock, Detach or Close sends anything, so before another client can acquire the lock. It
-// belongs to one hold: a later Lock does not revive it. If time alone ends the hold, the context ends when Lost is
-// closed, which may be late.
-//
-// Work that goes on after its context has ended is not protected: see Fence. Each call of Context uses memory until its
-// context ends, so call it once for each hold, and not before each step. The function of Do has such a context already.
-//
-// Both kinds of context, and those derived from them, may be passed to the very call that ends the hold: UnlockContext,
-// Detach, ForceUnlock, Close, or an Extend, a Downgrade or a Valid that finds the loss. The call does not give up because
-// the hold has ended, but if parent ends, or at the deadline of its context.
+// Call Context once after each Lock: each call uses memory until its context ends. Work that goes on is not
+// protected: see Fence. The context may be passed to Unlock, Detach or Close: the end of the lock does not cut them
+// short.
 func (m *Mutex) Context(parent context.Context) context.Context {
 	to := &ending{Context: orBackground(parent)}
 	ctx, end := context.WithCancelCause(to)

@@ -77,7 +77,7 @@
 // module's pools. Processes with redsync v4 and with this package exclude each other (docs/from-redsync-v4.md). Nodes are
 // Redis 6.2, Valkey 7.2 or later.
 //
-// Sources: docs/objections.md; Lamport, CACM 17(8), 1974 (tickets); Burrows, OSDI 2006 (lock delay).
+// Sources: docs/objections.md; Lamport, CACM 17(8), 1974 (tickets); Burrows, OSDI 2006 (lock delay, Sequencer).
 //
 // [documentation]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/README.md
 package redsync

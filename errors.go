@@ -73,11 +73,9 @@ var (
 	// ErrDuplicateNode means that two nodes, which the text names, are one server. No lock can be acquired until you
 	// correct the list.
 	//
-	// It is the error of every operation if two pools of New have the same address or the same client. If only the run ID
-	// shows that two nodes are one server, it is the error of Open, Ping and Lock, and only if the distinct servers are no
-	// quorum of all nodes. With enough servers locks go on: a server counts once, and hooks and the log are told
-	// (observe.OneServer). If two addresses of one server are in different sets of NewJoint, neither counts. A Lock that
-	// returns the error makes no further attempt. The next Lock first asks the nodes which servers they are.
+	// Every operation returns it if two pools of New have the same address or the same client. If only the run ID
+	// shows that two nodes are one server, Open, Ping and Lock return it, and only if the distinct servers are no
+	// quorum of all nodes. Otherwise locks go on: the server counts once, and the log tells. See docs/nodes.md.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the hold
@@ -216,15 +214,12 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// ErrWrongType is the answer of one node that a key which the lock needs is somebody's data: a list, a hash or another type
-// that is no lock. It is in a *RedisError. Methods always return it as a pointer.
+// ErrWrongType is the answer of one node that a key which the lock needs is somebody's data: a list, a hash or
+// another type that is no lock. It is in a *RedisError. Methods always return it as a pointer.
 //
-// The lock's own key, a permit's key, the queue and the fencing register can be such a key. A node that has one in the
-// place of the lock or the register cannot grant the lock, and works otherwise. While the other nodes are a quorum, locks
-// go on. Otherwise TryLock, Lock, Do, TryDo and Lead fail at once with ErrNoQuorum, and never with *ErrTaken, because the
-// key does not go away by itself: use another name for the lock, or delete the key. If the key of a lock that you have is
-// replaced by one on so many nodes, the lock is lost. A queue of another type is in the way of WithFair only: other
-// waiters go on without it. The error is nevertheless never about a string: a string may be a lock's value.
+// Such a node cannot grant the lock. While the other nodes are a quorum, locks go on. Otherwise every call fails at
+// once with ErrNoQuorum, never with *ErrTaken, and a lock that you have is lost: use another name, or delete the key.
+// It is never about a string, which may be a lock's value. See docs/errors.md.
 type ErrWrongType struct {
 	Key     string // its name; "..." replaces what follows the first 200 bytes; "" if the node does not say it
 	Type    string // as TYPE calls it, such as "list"; "" if the Redis user may not call TYPE

@@ -16,52 +16,24 @@ import (
 
 // This file lets an operator break a lock.
 
-// ForceUnlock releases the lock of another holder: it deletes what Inspect has found of it, and nothing else. On each node
-// it compares the value first, so it never deletes the lock of somebody who has it by then. Of readers or holders of
-// permits it releases the one that was given. Then the first waiter is woken, as by Unlock. m need not be held.
+// ForceUnlock releases the lock of another: it deletes what Inspect or Watch has found of holder, and nothing else.
+// So it never deletes the lock of the next holder. Then the first waiter is woken. m need not be held.
 //
-//	st, err := m.Inspect(ctx)
-//	if err == nil && st.State == redsync.StateHeld && st.Holders[0].Owner == "worker-7@host" {
-//		err = m.ForceUnlock(ctx, st.Holders[0])
-//	}
+// FORCE ENDS EXCLUSION: the former holder may work on until it learns that the lock is gone, while the next one works
+// already. Only fencing refuses its writes (WithFencing). So make sure first that it does nothing any more.
+// docs/operating.md has an example, and says when each holder learns.
 //
-// Force ends exclusion: the former holder may work on, until it learns that the lock is gone, while the next one works
-// already. Only fencing protects the resource then (WithFencing). So make sure first that the holder does nothing any more,
-// or end its process.
+// It returns nil when a quorum of nodes has deleted the value. The release goes on in the background until every node
+// has confirmed it, also after an error.
 //
-// # Results
+// Errors:
 //
-// It returns nil when a quorum of nodes has deleted the value. The release goes on in the background, as that of Unlock,
-// until every node has confirmed it or the keys have run out; for keys without an end it gives up after the expiry.
-// Otherwise the error matches
-//
-//   - *ErrTaken, if the holder does not have the lock any more, and another has it;
-//   - ErrNotHeld, if the holder does not have it any more, and no other is seen that excludes it: other readers beside a
-//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too. So may the
-//     first one, if the holder hears of it early, and releases the rest itself: with joint sets, with an even number of
-//     nodes, or if it did not have the lock on all nodes. The error of the holder matches ErrForced all the same;
-//   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
-//   - the error of ctx, and its cause, if ctx has ended first. If it had ended before the call, nothing was sent; otherwise
-//     the release goes on, too.
-//
-// An error that names the reason, without any traffic, says that m cannot release this holder: the Holder was not made by
-// Inspect or Watch, it has a name that m lacks, or m is a lock and it has permits, or the other way round. Through a Mutex
-// of NewMultiMutex that has all names of the holder, all of them are released. Inspect of a Mutex on one name cannot see that
-// the holder has other names, too: then only that name is released, and the holder loses its lock on all.
-//
-// # When the holder learns
-//
-//   - With WithOwner, if it can hear the nodes, and if it has held the lock for at least a second: as soon as it has heard
-//     and asked the nodes, within two round trips. If it has held the lock for less: within a second. Lost is closed, and
-//     its cause matches ErrForced, unless an extension that was under way has found out first.
-//   - Without WithOwner, or if it has adopted the lock of another process: a watchdog at its next extension, after expiry / 3
-//     at the latest. Its cause does not match ErrForced.
-//   - Without a watchdog: at its own Extend, Valid or Unlock, or else at Until.
-//   - redsync v4: at its own Extend.
-//
-// A holder with WithSetNXOnExtend that does not hear of the force (it has no WithOwner, its connections were down, or it may
-// not subscribe) takes the lock back when it extends next, unless another has it by then. Then call ForceUnlock again, or
-// end its process. A holder that hears of it loses the lock.
+//   - *ErrTaken: the holder does not have the lock any more, and another has it.
+//   - ErrNotHeld: the holder does not have it any more, and no other is seen that excludes it.
+//   - ErrNoQuorum: too few nodes have answered. Inspect shows what has become of it.
+//   - The error of ctx, and its cause. If ctx had ended before the call, nothing was sent.
+//   - Any other says, without any traffic, why m cannot release holder: Inspect or Watch has not made it, it has a
+//     name that m lacks, or only one of the two has permits.
 func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()

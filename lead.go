@@ -11,54 +11,27 @@ import (
 // This file is about leaders. Of several processes that campaign for a name, one leads until it resigns or
 // loses the lock.
 
-// Lead makes this process a candidate for the leadership of a name, and calls fn while the process leads. The
-// leadership is the lock on the name, with WithFencing and with a watchdog. So at most one candidate leads at a
-// time, under the same assumptions as the exclusion of a lock (see the package documentation).
+// Lead waits until this process leads, and calls fn for one term. The leadership is the lock on the name, with
+// WithFencing and a watchdog. Candidates wait as in LockContext, until ctx ends or the time of WithWait is over.
+// WithTries has no effect.
 //
-// Candidates wait in queues, as LockContext does, and a resignation wakes the first of them. WithTries has no effect.
-// Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends or the time of WithWait is over.
+// The context of fn ends with ctx, or when the leadership is lost, at Until at the latest. Only fencing stops code
+// that goes on after its context: send FromContext(ctx).Fence(), the number of the term, with every write.
 //
-// fn runs for one term. Its context ends when ctx does, or when the leadership is lost. Lead notices a loss at Until
-// at the latest, before any other candidate can lead. After a loss context.Cause matches ErrLockLost. FromContext
-// returns the Mutex of the term. Its Fence is the number of the term, which rises from term to term. Send that
-// number along with every write, and let the resource refuse lower numbers (package fencing does that). Only that
-// protects against code that goes on after its context has ended. Unlock of the Mutex fails, because Lead releases
-// the leadership when fn has returned.
+// When fn returns, Lead resigns and returns its error. After a loss Lead waits for fn, pauses for 50 to 250 ms, and
+// campaigns again. If the process does not lead, the error says why. See docs/leaders.md.
 //
-// What ends a term decides what follows:
+// Errors:
 //
-//   - fn returns while the process leads. That is a resignation. Lead releases the leadership and returns the
-//     error of fn. If the release fails, the reason is joined with that error, as with Do. To resign and to stay
-//     a candidate, call Lead again.
-//   - The leadership is lost, because no quorum confirmed it in time, or by WithMaxHold. Lead waits until fn has
-//     returned, so fn must return soon. Then it pauses for 50 to 250 ms, so that other candidates come first.
-//     After that it campaigns again, whatever fn returned. The next term has another Mutex.
-//   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. If ctx has ended, this is a
-//     resignation. Close ends the context of fn and releases the leadership at once, while fn may still run. To
-//     shut down, end ctx, wait for Lead, and then call Close.
-//   - fn panics. Lead releases the leadership, and the panic goes on.
-//
-// When a term begins, and after it has ended, Lead tells those who watch the name (see Mutex.Watch): it publishes a message
-// on every node, on the channel redsync:{name}:leader, and does not wait for that. If nodes deny it, they see the change a
-// little later.
-//
-// Lead returns only when no fn runs. If fn is nil, it returns an error at once. If Lead ends while the process does
-// not lead, its error says why:
-//
-//   - The error of ctx and its cause. ErrFailed comes with it if another candidate led at the last attempt, or
-//     ErrNoQuorum if too few nodes answered it: see LockContext.
-//   - After the time of WithWait the same without the error of ctx.
-//   - ErrClosed, ErrDuplicateNode or ErrNoPools.
-//   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
-//     and WithSequencer.
+//   - That of fn, joined with that of a failed release.
+//   - The error of ctx, and its cause, with ErrFailed or ErrNoQuorum as from LockContext. After the time of WithWait
+//     these alone.
+//   - ErrNoQuorum at once, if too many nodes deny the lock until somebody changes a setting (such as NOPERM or
+//     WRONGPASS).
 //   - ErrNested, if ctx comes from a Do that holds the name.
-//   - ErrNoQuorum, with a *RedisError for each node that will deny the lock until somebody changes the settings of
-//     the node or of the client (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT). Lead ends with these errors once the
-//     other nodes are no quorum. If a node forbids only the queues, candidates wait without them.
-//   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
-//
-// If an earlier term was lost, the error includes that loss and what fn returned in that term only if Lead has made
-// no attempt since.
+//   - ErrClosed, ErrDuplicateNode or ErrNoPools.
+//   - The error of the function of WithGenValueFunc, or one that names an option or a name that cannot be used. Lead
+//     excludes WithShared, WithPermits, WithValue and WithSequencer.
 func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	m := r.NewMutex(name, slices.Concat(options, []Option{OptionFunc(leads)})...)
 	if fn == nil {

@@ -18,16 +18,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
-// Make one with Redsync.NewMutex. With WithShared it is a reader. A reader excludes only writers: the locks
-// on the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
-// Redsync.NewMultiMutex is a lock on several names: it has all of them or none.
+// A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes. Make one
+// with Redsync.NewMutex. WithShared makes it a reader, and WithPermits makes it take one of n permits. A Mutex of
+// Redsync.NewMultiMutex is a lock on several names.
 //
-// The zero Mutex is a stub for tests. Its methods do what those of redsync v4 do: Unlock and Valid return true, and
-// Extend returns ErrExtendFailed. It has no nodes, so Lock, which panics there, and all other operations return ErrNoPools.
+// Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one may lock it and another
+// may unlock it. A nil context stands for context.Background().
 //
-// Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
-// lock it and another may unlock it. A nil context stands for context.Background().
+// The zero Mutex is a stub for tests, as in redsync v4: Unlock and Valid return true, Extend returns ErrExtendFailed,
+// Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
 	core    *core
 	room    claim.Keyed // the name, and room for the claim, of a lock on one name
@@ -330,19 +329,15 @@ func (m *Mutex) names() []string {
 	return m.room.Lines()
 }
 
-// Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
-// value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
-// After the lock has expired or is lost, Value still returns the value until the next Lock or Unlock.
+// Value returns the value that the nodes hold for the current lock, also after a loss, until the next Lock or Unlock.
+// Before the first Lock it is the value of WithValue or WithSequencer. Otherwise it is "".
 //
-// Once Value or Sequencer has returned the value, another process may use it. So no other hold of this process gets the
-// value: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver). A later Lock of m does
-// not release the value either. To give the lock away use Detach. Readers that share a hold have the same value (see
-// WithShared). Once Value or Sequencer of one of them has returned it, no further reader shares the hold.
+// Who has the value can extend and release the lock. Once Value or Sequencer has returned it, no other lock of this
+// process gets it: Unlock does not hand the lock over, no further reader shares it, and a later Lock of m does not
+// release it. To give the lock away use Detach.
 //
-// Lock returns once a quorum has granted the lock. The slowest nodes may set their key after that. An
-// Unlock of this library repeats its release, and so deletes such a late key too. A library that
-// releases each node only once may leave the key to its expiry. To give a lock to such a library,
-// acquire it with WithFailFast(false).
+// A slow node may set its key after Lock has returned. To give the lock to a library that releases only once, acquire
+// it with WithFailFast(false).
 func (m *Mutex) Value() string {
 	h, adopts := m.holdOrAdopted()
 	if h != nil {
@@ -402,38 +397,28 @@ func (m *Mutex) Lock() error {
 	return m.LockContext(context.Background())
 }
 
-// LockContext acquires m, retrying until it succeeds, the attempts of WithTries are used up, the time of WithWait is over,
-// or ctx is done.
+// LockContext acquires m. It tries until the tries of WithTries are used up, the time of WithWait is over, or ctx is
+// done.
 //
-// BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a
-// crashed holder expires. With WithWait it waits as long as you say, with WithTries(0) until ctx is done. The error says when the
-// key expires, if the nodes have reported it.
+// BY DEFAULT LOCK GIVES UP AFTER ABOUT 4.7 S, before the lock of a crashed holder expires (8 s). WithWait sets how
+// long it waits. With WithTries(0) it waits until ctx is done.
 //
-// On success m is held until the time that Until reports. That time is counted from
-// before the first request of the attempt that won, minus drift. After that time
-// another process may hold the same name even if Unlock was never called.
+// On success m is held until Until, which counts from before the first request of the attempt that won, minus drift.
+// After that another process may hold the name, even if Unlock was never called.
 //
-// While m is held, another Lock of m does not succeed: it waits for the hold of m as for any other. Once the
-// attempts are used up, the error matches ErrFailed and *ErrTaken, and the hold goes on. With WithShared or WithPermits
-// the error does not match *ErrTaken: it says to use a Mutex for each holder.
+// If m is held already, Lock waits as for any other holder: only Do is reentrant.
 //
-// On failure nothing was acquired. The error matches one of these:
+// On failure nothing was acquired. Keys already set are released in the background.
 //
-//   - ErrFailed, after contention: to learn whether the lock is taken, test for it. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
-//     callers of this process are ahead in line, and none of them has completed an attempt yet, there is no *ErrTaken.
-//   - ErrNoQuorum, if too few nodes answered, or if the answers came after the validity of the lock. A *RedisError
-//     comes with it for each node that failed.
-//   - The error of ctx, and its cause. ErrFailed or ErrNoQuorum comes with it as above, if the last attempt before ctx
-//     ended says so. An attempt that the end of ctx has cut short says nothing. If the call has only stood in line, the
-//     last attempt in its line counts.
-//   - ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
-//     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold.
+// Errors:
+//
+//   - ErrFailed, if others have the lock. *ErrTaken comes with it unless only callers of this process are ahead, and
+//     a *RedisError for each node that failed.
+//   - ErrNoQuorum, if too few nodes answered in time.
+//   - The error of ctx, and its cause, with ErrFailed or ErrNoQuorum if the last complete attempt before says so.
+//   - ErrNested, if ctx comes from a Do that holds the name: call Do instead.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
-//   - The error of the function of WithGenValueFunc.
-//   - An error that names an option or a name that cannot be used.
-//
-// Keys already set are released in the background, even when ctx is done. Any that are left
-// behind vanish within the expiry.
+//   - The error of the function of WithGenValueFunc, or one that names an option or a name that cannot be used.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, false, false)
 	return err
@@ -444,19 +429,15 @@ func (m *Mutex) TryLock() error {
 	return m.TryLockContext(context.Background())
 }
 
-// TryLockContext makes one attempt to acquire m, as LockContext does, and does not wait for the lock.
+// TryLockContext makes one attempt to acquire m, and does not wait for the lock. Its errors are those of LockContext.
 //
-// It repeats the attempt if the votes were split: some nodes granted the lock, and others had another value.
-// Without repetitions several calls at the same moment could all fail, although the lock was free. It makes up
-// to three repetitions, each after a random delay: up to a few milliseconds, or up to a few times the duration
-// of the first attempt if that is longer. No repetition begins when ctx is done, or after the node deadline.
-// The exception is WithPermits: if a permit was seen free, a repetition may begin after the node deadline.
+// If some nodes granted the lock and others had another value, it repeats the attempt, up to three times, each after
+// a random delay of a few milliseconds or a few round trips. Otherwise several calls at the same moment could all
+// fail, although the lock was free. No repetition begins when ctx is done, or after the node deadline (with
+// WithPermits it may, if a permit was seen free).
 //
-// If another holder has the lock on all nodes, TryLockContext makes one attempt. A plain lock then takes two round trips
-// instead of one: the second one shows that a lock is in the way, and no key of another type (ErrWrongType). If that
-// holder has the lock on a bare quorum only, the votes look split, too, so a call that fails may take four
-// attempts. By default a call fails at once if a quorum of nodes refuses before any node grants. With
-// WithFailFast(false) it waits for all nodes, and then repeats the attempt.
+// By default a call fails at once if a quorum of nodes refuses before any node grants. With WithFailFast(false) it
+// waits for all nodes. See docs/design.md.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
@@ -746,31 +727,25 @@ func (m *Mutex) Unlock() (bool, error) {
 	return m.UnlockContext(context.Background())
 }
 
-// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has
-// handed the lock to the next waiter (see WithHandOver). If m is a reader that shares its hold, the other
-// readers keep the hold, and UnlockContext returns true at once (see WithShared). The release goes on in
-// the background until every node has confirmed it or the keys have run out, whatever happens to ctx.
+// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has handed
+// the lock to the next waiter (see WithHandOver), or if other readers of the process go on with the lock (see
+// WithShared).
 //
-// ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
-// another client may have held it. If too few nodes have answered, the error matches ErrNoQuorum and
-// lists those that failed, and it is unknown whether the lock was released in time. After each of these
-// outcomes m is not held.
+// AFTER UNLOCKCONTEXT m IS NOT HELD, whatever it has returned, except for ErrNested. The release goes on in the
+// background until every node has confirmed it or the keys have run out, whatever happens to ctx. If ctx was done
+// before, the call still waits for the nodes, at most 500 ms: a program may exit right after it.
 //
-// A call while another Unlock of the hold is under way waits for that and returns its outcome. Call Unlock again after it
-// has failed, and it returns true if a quorum has confirmed the release in time by then; otherwise it waits for the nodes,
-// for the node deadline, and returns the error of the first call. After Unlock has returned true, after a hold that had
-// ended before Unlock, and without a Lock it returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// A second call waits for the first. It returns true if a quorum has confirmed in time by then.
 //
-// ctx may end with the hold (see Context and Do): that does not cut the wait short.
+// Errors:
 //
-// If ctx was done before the call, UnlockContext returns its error, but first releases m in the same way and waits for that,
-// for the node deadline, at most 500 ms: a program may exit right after it.
-//
-// While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
-//
-// If the connection to a node breaks, the release is sent again, and Unlock waits for that
-// reply, at most for the node deadline. If the node no longer holds the value then, it is unknown
-// whether the first release deleted it, and the node counts as one that has not answered.
+//   - ErrLockAlreadyExpired: the lock was over before a quorum confirmed the release. Another client may have held
+//     it.
+//   - ErrNoQuorum: too few nodes have answered. It is unknown whether the lock was released in time.
+//   - ErrNotHeld, which matches ErrLockAlreadyExpired too: there was no Lock, Unlock has returned true already, or
+//     the lock had ended before the first Unlock.
+//   - ErrNested: other calls of Do have joined the lock, which goes on.
+//   - The error of ctx, if ctx was done before the call.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return m.unlockOnly(orBackground(ctx), nil)
 }
@@ -967,30 +942,22 @@ func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Detach gives the lock away without releasing it. It returns a Sequencer s, with
-// which another Mutex takes the lock over, in this process or another one: see
-// WithSequencer. The receiver should call Extend or Do before Until has passed.
+// Detach gives the lock away without releasing it. Another Mutex, also of another process, takes it over with the
+// Sequencer that Detach returns: see WithSequencer. It should call Extend or Do before Until has passed.
 //
-// After success m is not held, and nothing that m or its Redsync does later touches the
-// lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
-// Detach first ends the rounds under way. Then it waits until the nodes have answered
-// each command that could set or prolong a key, at most for the node deadline or until
-// ctx is done. A node that has not answered by then may run such a command after the
-// receiver has unlocked. An Unlock of this library deletes that key as well, because it
-// repeats its release; with another library the key stays for up to an expiry.
+// After success m is not held, and nothing that m or its Redsync does later touches the lock: the watchdog has
+// stopped, Close does not unlock it, and Lost is not closed. Detach waits until the nodes have answered what could
+// set or prolong a key, at most for the node deadline or until ctx is done.
 //
-// These errors leave m as it was:
+// Errors:
 //
-//   - ErrNotHeld, also for an adopted value that has not been extended.
-//   - ErrLockAlreadyExpired or ErrLockLost, if the hold is over.
+//   - ErrNotHeld, also for an adopted value that has not been extended, and for the second of two calls at once.
+//   - ErrLockAlreadyExpired or ErrLockLost, if the lock is over. If Until passes while Detach waits, both match.
 //   - The error of ctx, and its cause, if ctx is already done.
 //   - ErrClosed.
-//   - An error that says why this hold cannot be detached: Do or Lead will unlock it, other readers
-//     share it (see WithShared), or it has WithMinHold.
+//   - An error that says why this lock cannot be detached: Do or Lead will unlock it, other readers share it (see
+//     WithShared), or it has WithMinHold.
 //   - An error that names an option or a name that cannot be used.
-//
-// If Until passes while Detach waits, the error matches ErrLockLost and ErrLockAlreadyExpired,
-// and m is no longer held. If two calls detach at once, one of them gets ErrNotHeld.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
 	if _, err := m.beginCall(); err != nil {
@@ -1270,17 +1237,15 @@ func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quor
 	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
 }
 
-// Fence returns the fencing token of the current hold: a number for the resource that the lock
-// protects. The resource refuses a write that comes with a lower number than one it has seen
-// (package fencing does that). So a holder that was paused beyond its expiry, and does not know
-// it, cannot overwrite what the next holder wrote. Fence returns 0 without [WithFencing], before
-// the first Lock, and after Unlock or Detach. After a hold has expired or is lost, Fence still
-// returns its token until the next Lock or Unlock, as Value does with the value. A hold that was
-// adopted by [WithSequencer] has the token of the Sequencer.
+// Fence returns the fencing token of the current lock: a number for the resource that the lock protects. The resource
+// refuses a write with a lower number than one it has seen (package fencing does that). So a late holder cannot
+// overwrite what the next one wrote.
 //
-// If one Lock of a name returned before another began, the second gets the greater token. No two
-// Locks of a name get the same token. Both statements are true even if two holders had the lock at
-// once, and with any skew of the clients' clocks. WithFencing names their limits.
+// If one Lock of a name returned before another began, the second gets the greater token, even if both had the lock
+// at once and clocks differ. No two Locks get the same token. WithFencing names the limits.
+//
+// Fence is 0 without WithFencing, before the first Lock, and after Unlock or Detach. After a loss it stays until the
+// next Lock or Unlock. An adopted lock has the token of its Sequencer.
 func (m *Mutex) Fence() uint64 {
 	if h := m.current(); h != nil {
 		return h.Token()

@@ -15,23 +15,24 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns when a majority
-// of the nodes has answered, and waits up to 250 ms for the others. So a wrong address among them is not an error: a line
-// of the log names it, as with Ping.
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns when a
+// quorum has answered, and waits up to 250 ms for the others. So a wrong address among them is no error: the log
+// names it, as with Ping.
 //
-// While no majority answers, Open asks again: the nodes may just be starting. It does so until ctx ends or, if ctx has no
-// deadline, for 5 s. A line of the log at level Warn, "waiting for nodes", names each node and its reason. At the end the
-// error does so, and matches ErrNoQuorum. If ctx has ended, the error matches that of ctx, too, or alone if not all nodes
-// had failed until then. Open does not ask again if so many nodes deny access that no majority can answer.
+// While no quorum answers, Open asks again, and logs "waiting for nodes": until ctx ends, or for 5 s if ctx has no
+// deadline.
 //
 // With rediss:// the certificate of the node is verified, unless the URL says ?skip_verify=true.
 //
-// Open fails at once if an address is malformed or listed twice (ErrDuplicateNode), or if an option is out of its range.
-// If addresses lead to one server, it counts once. Open fails with ErrDuplicateNode only if the distinct servers are no
-// quorum of all addresses.
-//
-// The options are the defaults of the Redsync's locks. Close ends the connections. For the options of a pool, such as
+// The options are the defaults of the Redsync's locks. Close ends the connections. For options of a pool, such as
 // pool.WithRestartGuard, use New.
+//
+// Errors:
+//
+//   - ErrNoQuorum, with the reason of each node: at once if too many nodes deny access, or else at the end.
+//   - The error of ctx as well, if it has ended: alone, if not all nodes had failed by then.
+//   - ErrDuplicateNode, if an address is listed twice, or the distinct servers are no quorum of all addresses.
+//   - An error that names the malformed address, or the option that is out of range.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {
@@ -72,24 +73,19 @@ const (
 	restTimeout = 250 * time.Millisecond // for how long both wait for the other nodes, once a quorum has answered
 )
 
-// Ping asks the nodes whether they answer, and returns nil if a quorum does. Call it at the start of a program, and as
-// often as you like as a readiness probe. It also finds options that are out of range, and two addresses of one server
-// (ErrDuplicateNode).
+// Ping asks the nodes whether they answer, and returns nil if a quorum does. Call it at the start of a program, and
+// as a readiness probe. It waits up to 250 ms for the other nodes, and names those that have not answered in one line
+// of the log, at level Warn (of WithLogger, or slog.Default()), at most once in 10 s for the same nodes.
 //
-// Without a quorum the error matches ErrNoQuorum and names each node that has not answered, with the reason. Ping
-// returns it once every node has answered or failed, after 5 s, or at the deadline of ctx. If ctx is canceled, the error
-// matches context.Canceled alone.
+// Ping proves that nodes answer, and nothing else: a node may still refuse to write, deny the commands of a lock, or
+// be ignored by a restart guard. See docs/operating.md.
 //
-// With a quorum Ping waits up to 250 ms for the other nodes. If some have not answered by then, it writes one line at
-// level Warn, which names them, the reasons, and how many more nodes may fail. The line goes to the loggers of
-// WithLogger, or to slog.Default() if there are none. A Ping writes none if each of the nodes was in a line of the last 10 s, or
-// if ctx ends before the 250 ms.
+// Errors:
 //
-// A node of a Redis Cluster that a client of one address leads to counts as one that does not answer, unless it has all
-// slots: the error says which client is needed.
-//
-// Ping proves that nodes answer, and nothing else. A node answers even while a restart guard ignores its votes, or
-// while it refuses to write, or denies the commands of a lock to the client's user.
+//   - ErrNoQuorum, with the reason of each node: once every node has answered or failed, after 5 s, or at the
+//     deadline of ctx.
+//   - context.Canceled alone, if ctx is canceled.
+//   - ErrDuplicateNode, ErrNoPools, ErrClosed, or an error that names an option that is out of range.
 func (r *Redsync) Ping(ctx context.Context) error {
 	if r == nil {
 		return fail("Ping", "", ErrNoPools) // see With

@@ -22,15 +22,13 @@ func WithExpiry(expiry time.Duration) Option {
 	})
 }
 
-// WithTries sets how many tries Lock has before it gives up, with a retry delay between them. The first attempt
-// uses a try, and so does each attempt after a retry delay. An attempt that a release has caused uses none. While
-// other Lock calls of the same process are ahead in line, Lock makes no attempt, but each of its retry delays
-// still uses a try. With 0 there is no limit: only the context or Close ends Lock. A negative number is out of range. With
-// 1, Lock does what TryLock does. The option has no effect on TryLock and on Lead, which has no limit.
+// WithTries sets how many tries Lock has, with a retry delay between them. 0 means no limit: only the context or
+// Close ends Lock. A negative number is out of range. An attempt that a release has caused uses no try. A retry delay
+// uses one, even while other callers of the process are ahead. The option has no effect on TryLock and on Lead.
 //
-// The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE
-// DEFAULT EXPIRY (8 s): when a holder crashes, every Lock that waits at that time gives up before the lock expires. To
-// outwait a crashed holder use WithWait, or WithTries(0) to wait until the context ends.
+// The default is 32 tries, about 4.7 s, as in redsync v4. THAT IS SHORTER THAN THE DEFAULT EXPIRY (8 s): when a
+// holder crashes, every Lock that waits then gives up before the lock expires. To outwait a crashed holder use
+// WithWait, or WithTries(0).
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -41,14 +39,14 @@ func WithTries(tries int) Option {
 	})
 }
 
-// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. Then they
-// return the error of a last try: it matches ErrFailed if the lock is taken, or ErrNoQuorum. It is never the error of a
-// deadline. The work is not bounded: the function of a Do has the context that the caller gave, so it may run for as long as
-// that allows. After a term that was lost, Lead waits for up to d again.
+// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. Then the
+// error is that of a last try: ErrFailed if the lock is taken, or ErrNoQuorum, and never that of a deadline. The work
+// is not bounded: the function of a Do has the context that the caller gave. After a lost term, Lead waits for up to
+// d again.
 //
-// A d of more than the expiry outwaits a holder that has crashed. With WithFair the place in the queue is kept for d. The
-// option has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; one of them given to
-// NewMutex, Do or Lead replaces the other one given to Redsync.With.
+// A d of more than the expiry outwaits a crashed holder. The option has no effect on TryLock and TryDo. WithWait and
+// WithTries exclude each other on one Mutex; either, given to NewMutex, Do or Lead, replaces the other one of
+// Redsync.With.
 func WithWait(d time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -95,11 +93,9 @@ func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
 
-// WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation waits for a node that does
-// not answer. The range is 0 < factor <= 1. The deadline is at least 50 ms, but never more than half of the validity.
-// Without this option the factor is 0.05, and the deadline is at most 2 s. An operation does not wait for such a node
-// once the other nodes have decided it. Lock has three exceptions (see the package's documentation, What is guaranteed).
-// See WithNodeTimeout.
+// WithTimeoutFactor is only for programs from redsync v4: others use WithNodeTimeout. It sets the node deadline as a
+// fraction of the expiry. The range is 0 < factor <= 1. The deadline is at least 50 ms, but never more than half of the
+// validity. Without this option the factor is 0.05, and the deadline is at most 2 s.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -107,9 +103,10 @@ func WithTimeoutFactor(factor float64) Option {
 	})
 }
 
-// WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The
-// range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
-// soon; a long one tolerates slow networks.
+// WithNodeTimeout sets the node deadline: how long an operation waits for a node that does not answer. The default is 5 %
+// of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 < timeout <= half of the
+// validity. A short deadline gives up on slow nodes soon; a long one tolerates slow networks. Once the other nodes have
+// decided an operation, it does not wait, except in three waits of Lock (docs/safety.md).
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
@@ -119,26 +116,16 @@ func WithNodeTimeout(timeout time.Duration) Option {
 	})
 }
 
-// WithGenValueFunc sets the function that makes the value of each attempt. The value proves the ownership of
-// the keys that the attempt has set. The default is 130 bits from crypto/rand. A value should be hard to guess,
-// because everybody who knows it can release the lock, with ForceUnlock or WithValue, and can pass its Sequencer off
-// as current.
+// WithGenValueFunc sets the function that makes the value of each attempt. The default is 130 bits from crypto/rand.
+// The value must be hard to guess: who knows it can release the lock.
 //
-// The function may return one value again, such as the ID of a worker. On another name it is always free. On the same name
-// these rules keep the locks apart:
+// Two processes must never use one value for one name: each would release the lock of the other. One process may use
+// a value again: while one of its locks has it, its other Mutexes find that name taken. Do not use such a value with
+// Current or Detach.
 //
-//   - While a lock of this process has the value, every other Mutex of the process finds the name taken (*ErrTaken), and
-//     leaves the keys alone. That includes a lock that was detached, and keys that stay for WithMinHold or WithLockDelay.
-//   - A late release of the earlier lock would delete the key of the new one. So a node that may still run a command of
-//     the earlier lock does not count for the new lock. The error of that node says so. Normally the node has answered
-//     before the new lock asks it. If its answer was lost, it counts again once it has been restarted, or once it
-//     answers two minutes later.
-//   - Two processes must not use one value for one name. Each would release the lock of the other.
-//   - Nobody can tell the Sequencer of one lock from that of the next. Do not use such a value with Current or Detach.
-//
-// Lock fails, without a further attempt, if the function returns an error, an empty value or a value that begins with
-// "readers\n", or with WithShared a value that contains "\n". Many goroutines may call the function at once.
-// The option excludes WithOwner.
+// Lock fails at once if the function returns an error, an empty value, one that begins with "readers\n", or with
+// WithShared one that contains "\n". Many goroutines may call the function at once. WithGenValueFunc excludes
+// WithOwner. See docs/reference.md.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -149,29 +136,16 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	})
 }
 
-// WithOwner makes the value of each lock say its owner: label, such as "worker-7@host", the process, and the time. So
-// an operator who finds a lock on the nodes sees whom to ask, with Mutex.Inspect or with GET. All who may read the nodes
-// see the label, so it must be no secret. By default a value says nothing.
+// WithOwner makes the value of each lock name its owner: label, such as "worker-7@host", the process, and the time.
+// So Mutex.Inspect and GET show whom to ask. Everybody who may read the nodes sees it: put no secret into it. By
+// default a value names nobody.
 //
-// The range is 1 to 128 bytes of UTF-8, without control characters, invisible format characters (such as U+200B or
-// U+202E), and spaces at the ends, because people read the label in terminals.
+// label is 1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at the ends.
 //
-// The value is then the 26 random characters of a value without an owner, "~", the process (16 digits), a space, the time
-// (13 digits), a space, and the label. To redsync v4 and to the nodes it is a value like any other. The process is a
-// random number that stands for it in the queues of the nodes, too. The time is that of the attempt that acquired the lock,
-// in milliseconds since 1970, by the clock of this machine. A clock before 1970 or after 2286 gives the first or the last
-// moment of that range.
+// A holder with an owner hears of ForceUnlock. A lock is handed over, or shared by readers, only between Mutexes with
+// one label. A call that finds the lock taken and gives up takes up to 50 ms longer, to learn ErrTaken.Owner.
 //
-// The label must be equal where one value serves several calls: a lock is handed over within the process only to a waiter
-// with the same label (see WithHandOver), and readers share a hold only if they have the same label (see WithShared). The
-// time of a lock that was handed over stays that of its acquisition. A hold that is adopted with WithSequencer keeps the
-// owner of its giver, until the next Lock. A Do that joins the hold of another Do does not change its owner.
-//
-// A holder with an owner hears of ForceUnlock. For that, once it has had a lock for a second, its process listens on one
-// connection to each node, which serves waiters, too, and it asks each node once. Shorter locks cost nothing.
-//
-// Each attempt allocates once more, for the longer value. A call that finds the lock taken and gives up sends one more
-// command to each node, and takes up to 50 ms longer: see ErrTaken. WithOwner excludes WithValue and WithGenValueFunc.
+// WithOwner excludes WithValue and WithGenValueFunc. See docs/owners.md.
 func WithOwner(label string) Option {
 	return OptionFunc(func(m *Mutex) {
 		if err := script.CheckLabel(label); err != nil {
@@ -182,28 +156,18 @@ func WithOwner(label string) Option {
 	})
 }
 
-// WithPrefix puts prefix before the names of locks, so that programs with different prefixes can share nodes: a lock and
-// all that belongs to it are keys of the prefixed name. The default is "", no prefix.
+// WithPrefix puts prefix before the names of locks, so that programs with different prefixes can share nodes. The
+// default is none. A hook of go-redis that rewrites keys has no effect on locks: use WithPrefix instead.
 //
-// One rule says all: with WithPrefix("app:"), NewMutex("orders") is what NewMutex("app:orders") is without it. So the two
-// are one lock. Programs give the name without the prefix; what the library tells always has the prefix, as the nodes
-// have it: Name, Names, errors, events, the log, Status, Holder and Sequencer. To make a Mutex of such a name, switch the
-// prefix off:
+// With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders". What the library tells always has the prefix:
+// names, errors, events, the log, Status and Sequencer. To lock such a name, switch the prefix off:
 //
 //	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
 //
-// WithSequencer needs that not: NewMutex(s.Name, WithSequencer(s)) does not repeat the prefix. A Sequencer of a lock with
-// another prefix is refused: by WithSequencer, because its name is another one, and by Redsync.Current.
+// WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix.
 //
-// A later WithPrefix replaces an earlier one, so that of NewMutex replaces that of With. Every operation fails if it is
-// applied to a Mutex that NewMutex or NewMultiMutex has returned, because its keys are fixed.
-//
-// If a name has a hash tag, the tag decides about the slot on a Redis Cluster, with the prefix as without. A prefix may
-// contain a hash tag of its own, as in {app}:, and then all its locks lie in one slot, whatever tags their names
-// have. Any other braces are out of range: a tag that is not closed or is empty, or a closing brace alone. They would
-// change or spoil the tags of names.
-//
-// A hook of go-redis that rewrites keys has no effect on locks: see pool.New. Use WithPrefix with the same prefix instead.
+// A later WithPrefix replaces an earlier one. For a Mutex that exists it is an error. Braces are out of range, except
+// those of a hash tag, as in {app}:, which puts all locks into one slot.
 func WithPrefix(prefix string) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch {
@@ -217,23 +181,18 @@ func WithPrefix(prefix string) Option {
 	})
 }
 
-// WithValue adopts a lock that was acquired elsewhere with this value, so that one
-// process can give a lock to another. At first the Mutex does not know when the lock
-// ends, so Unlock and Valid depend on the nodes' votes alone. A successful Extend
-// makes the hold this Mutex's own: from then on it has Until, Remaining and Lost. Lock
-// starts a hold of its own with a fresh value, and does not release the adopted one.
+// WithValue adopts a lock that was acquired elsewhere with this value: Unlock releases it, and Extend or Do makes it
+// this Mutex's own, with Until, Remaining and Lost. Before that, Unlock and Valid depend on the nodes' votes alone.
+// Lock starts a lock of its own.
 //
-// The giver should use Mutex.Detach, which returns a Sequencer with the value and ends
-// the giver's hold. A giver that only reads Mutex.Value still holds the lock: if both
-// sides unlock or extend it, neither knows of the other. The giver's Close then unlocks
-// it too, unless the giver's Until has passed.
+// The giver still has the lock: it must neither unlock nor extend it, and its Close unlocks it too. Mutex.Detach ends
+// that: use it with WithSequencer if the giver has this library.
 //
-// Set WithSetNXOnExtend and WithFencing as the giver has them. With either, the giver may
-// have sent the value to a node more than once, so Unlock repeats its release until the
-// keys have run out. Without them, a node on which Unlock finds the value needs only one release.
+// Set WithSetNXOnExtend and WithFencing as the giver has them: with either, Unlock repeats its release until the keys
+// have run out.
 //
-// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, such
-// as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared, and WithOwner.
+// WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/modes.md, and docs/workers.md for an
+// example.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -241,18 +200,15 @@ func WithValue(v string) Option {
 	})
 }
 
-// WithSequencer adopts the hold that s belongs to, as WithValue does with its value. In addition, Fence
-// returns the token of s once Extend or Do has adopted the hold, and with WithFencing the release of that
-// hold raises the nodes' registers to the token.
+// WithSequencer adopts the lock that s belongs to, as WithValue does with its value. Fence returns the token of s
+// once Extend or Do has adopted the lock. If the lock of s is shared, the Mutex is a reader, as with WithShared.
 //
-// If the hold of s is shared, the Mutex is a reader, as with WithShared.
+// Every operation fails
 //
-// The name of the Mutex must be s.Name. Every operation fails
-//
-//   - with another name, or without a value in s;
+//   - if the name of the Mutex is not s.Name, or s has no value;
 //   - together with WithValue;
-//   - with WithShared if the hold of s is exclusive;
-//   - if other readers of the giver's process shared the hold when s was made (see WithShared).
+//   - with WithShared if the lock of s is exclusive;
+//   - if other readers of the giver's process shared the lock when s was made (see WithShared).
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -275,8 +231,7 @@ func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
 
-// WithShufflePools is accepted for compatibility and has no effect: all nodes
-// are asked at once.
+// WithShufflePools is only for programs from redsync v4, and has no effect: all nodes are asked at once.
 func WithShufflePools(bool) Option {
 	return OptionFunc(func(*Mutex) {})
 }
@@ -314,27 +269,15 @@ func WithMaxHold(limit time.Duration) Option {
 	})
 }
 
-// WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of the attempt
-// that acquired it. If d has passed, Unlock and Close release the lock as usual. If not, they let the keys stay for
-// the rest of d. If the holder crashes, or loses the lock, the keys stay for at least d as well. The default is off.
-// d must be more than 0, and together with its drift (d * 0.01 + 2 ms by default) at most 292 years. With
-// pool.WithRestartGuard it must also fit into the limit of the guard.
+// WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of its attempt,
+// also after Unlock, Close, a loss or a crash. It changes neither Until nor what Unlock returns. The default is off.
+// d is more than 0, and with its drift (d * 0.01 + 2 ms by default) at most the limit of pool.WithRestartGuard.
 //
-// It is for jobs that several processes start at the same time, by a schedule. With TryDo, at most one process runs
-// the job at each tick, even if the clock of another process is behind and its call comes after the job has ended.
-// For that, d must be longer than the greatest difference between the start times of the processes. d plus its drift
-// must be shorter than the time between two ticks: see docs/cron.md. A long d tolerates clocks that differ more. With
-// a short d another process can lock sooner after a crash.
+// With TryDo, at most one of several processes runs a scheduled job at each tick, if d is longer than their starts
+// lie apart, and d plus drift is shorter than the time between two ticks: see docs/cron.md.
 //
-// The option changes neither Until nor what Unlock returns. A failed attempt releases its keys at once. After Unlock, a
-// Lock of the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current asks
-// only whether the nodes have the keys. So while the keys stay, it still says that a Sequencer of the hold is current.
-// A process that adopts the hold by its Sequencer (WithSequencer) knows nothing of d, so its Unlock frees the lock at
-// once.
-//
-// Locks with this option are not handed over within the process (WithHandOver), and cannot be detached or downgraded.
-// WithMinHold excludes WithShared, WithValue and WithSequencer: with any of these, every operation fails. The idea is
-// that of ShedLock's lockAtLeastFor.
+// Such a lock is never handed over, detached or downgraded. WithMinHold excludes WithShared, WithValue and
+// WithSequencer.
 func WithMinHold(d time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if d <= 0 {
@@ -365,20 +308,15 @@ func WithFair() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fair = true })
 }
 
-// WithFencing gives each hold a fencing token: see Mutex.Fence. Every client that locks the
-// name and writes to what it protects must set it: a Lock without it gets no token. The
-// default is off.
+// WithFencing gives each lock a fencing token: see Mutex.Fence. The default is off. EVERY CLIENT THAT LOCKS THE NAME
+// and writes to what it protects must set it: a Lock without it gets no token.
 //
-// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last use: about
-// 100 bytes for each name. With this option each attempt sends a script. It takes one round trip,
-// as without tokens. It may take one or two more if the last token is ahead of this client's clock.
-// Locks are not handed over within the process, because each holder needs a token of its own.
+// Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one round trip, and one or two more
+// if the last token is ahead of this client's clock. Locks are not handed over within the process.
 //
-// The order of the tokens has limits. The 24 hours must exceed the skew of the clients' clocks
-// and the time that an attempt takes. A node that loses its data loses its register, too.
-// pool.WithRestartGuard covers that while the clients' clocks differ by no more than 10 s.
-// Without the guard, one node that restarts empty can break the order if the clients' clocks
-// differ. If they agree, the order holds even then, but two holds may get the same token.
+// The order of the tokens has limits: clocks of clients must differ by less than 24 hours, and a node that restarts
+// empty can break the order, unless it has pool.WithRestartGuard and the clocks differ by at most 10 s. See
+// docs/fencing.md.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
@@ -398,19 +336,15 @@ func WithPriority(priority int) Option {
 	})
 }
 
-// WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process
-// (of the same New or Open) without telling the nodes. This direct hand-off is many times faster
-// than releasing and acquiring the lock. The default is true.
+// WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process (of the same New or
+// Open) without telling the nodes. That is many times faster. The default is true.
 //
-// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry. After
-// that Unlock releases it, and waiters of other processes have their turn. The receiver has at least
-// nine tenths of the validity. A lock is handed over only to a waiter with the same expiry, drift,
-// node deadline, lock delay and owner (WithOwner). It is never handed over with WithFair, WithFencing, WithMaxHold,
-// WithMinHold, WithValue, WithSequencer or WithGenValueFunc. If your code has read the value of a
-// lock (Mutex.Value, Mutex.Sequencer), Unlock releases that lock instead of handing it over.
+// It does so only within 20 ms of the acquisition, and within a tenth of the expiry. Then waiters of other processes
+// have their turn. The waiter must have the same expiry, drift, node deadline, lock delay and owner. A lock is never
+// handed over if your code has read its value, or with WithFair, WithFencing, WithMaxHold, WithMinHold, WithValue,
+// WithSequencer or WithGenValueFunc.
 //
-// A shared lock is never handed over. With false, a reader does not share its hold with other readers of
-// the process (see WithShared).
+// For readers, false means that they do not share a lock (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
@@ -431,22 +365,19 @@ func WithHooks(hooks *observe.Hooks) Option {
 	})
 }
 
-// WithLogger writes a log. The default is none. Its levels:
+// WithLogger writes a log. The default is none. docs/operating.md lists all lines. Its levels:
 //
 //   - Error: each lock that is lost, except by Close.
-//   - Warn: troubles that last (no quorum answers, a node is down), once at their beginning, and every 10 s while
-//     operations show that they last. Also what Close has left on a node, and what needs a change of the nodes, at most
-//     once in 10 s.
+//   - Warn: troubles that last (no quorum answers, a node is down), at the beginning and every 10 s. Also what Close
+//     has left on a node.
 //   - Info: the end of such a trouble.
-//   - Debug: everything that happens to one lock: each attempt, extension and Unlock, whether or not it failed.
+//   - Debug: each attempt, extension and Unlock.
 //
-// While all is well there is nothing above Debug. Each logger reports a trouble once for each New or Open, however many
-// locks, goroutines and copies (With) meet it. At most 16 loggers do so: make one logger for a Redsync, not one for
-// each lock. A logger that is given twice writes each line once. Lines about troubles that last come from the goroutine
-// of background events (see package observe), without the context of a call. docs/operating.md lists all lines.
+// Each logger reports a trouble once for each New or Open. At most 16 loggers do so: make one for a Redsync, not one
+// for each lock.
 //
-// The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the cause. The
-// others are named like the fields of the events. No attribute contains a lock's value.
+// The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the cause.
+// No attribute contains a lock's value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })

@@ -45,29 +45,19 @@ func newRedsync(c *core) *Redsync {
 	return &Redsync{core: c, set: set}
 }
 
-// Close unlocks what is still held, and waits until a quorum of nodes has confirmed every release, until ctx is done, or until the
-// keys have run out, which takes the longest expiry and lock delay in use at most. Even if ctx is done, it writes every
-// release and gives the nodes one node deadline of r's options (50 to 500 ms) to confirm it, and gives calls under way as
-// long before: a program may exit right after it.
+// Close unlocks what is still held, and waits until a quorum of nodes has confirmed every release, until ctx is done,
+// or until the keys have run out. Even if ctx is done, Close writes every release, and gives calls under way, and
+// then the nodes, one node deadline each (50 to 500 ms).
 //
-// Close ends the connections of the library. Clients that you passed to pool.New stay open: close them afterwards. Every
-// later operation fails with ErrClosed. A second Close waits likewise, and returns what the first one returned.
+// End your work first: its locks are over when Close begins. Clients that you passed to pool.New stay open: close
+// them afterwards. Without a quorum of open clients the locks are lost, and stay on the nodes until they expire.
 //
-// Close returns nil once a quorum of nodes has confirmed the release of every lock that was still held, and every earlier
-// release, so that others can acquire these locks. For the other nodes it waits no longer than the node deadline of r's
-// options (at least 50 ms) after the last confirmation. The log has one line for each node: how many releases it has not
-// confirmed, and when their keys will have run out. It does not wait for attempts of which nothing was sent, such as
-// while a connection is being opened.
+// Later operations fail with ErrClosed. A second Close waits likewise, and returns what the first one returned.
 //
-// As long as there is no such quorum, Close sends the releases again. If there is none at the end, its error matches
-// ErrNoQuorum, and names the locks (at most ten, and how many there are), the nodes that have not confirmed, and when the
-// keys are gone. errors.As finds a *RedisError for each of these nodes. So bound Close by ctx if the process must end
-// soon. After Close has returned, the log gets no further line, and no hook is called any more. If a
-// hook blocks, Close waits for it for the node deadline at most.
+// Errors:
 //
-// If you close the clients first, so that a quorum of nodes cannot be asked any more, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
-// pool.ErrClientClosed. Such locks stay on the nodes until they expire, because their work may go on, and Close does not
-// wait for them.
+//   - ErrNoQuorum, if a quorum has not confirmed a release. It names the locks (at most ten, and how many there are),
+//     the nodes, and when the keys are gone. errors.As finds a *RedisError for each of these nodes.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil

@@ -13,21 +13,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Sequencer proves a hold to others. The holder sends it to a server along with a request. The server
-// either asks the nodes whether the hold is still current, or keeps the highest token that it has seen.
-// With Mutex.Detach and WithSequencer, a Sequencer passes a lock to another process. The idea and the
-// word are Chubby's (Burrows, OSDI 2006).
+// A Sequencer proves a lock to others. The holder sends it to a server along with a request, and the server asks the
+// nodes whether it is current, or keeps the highest token that it has seen. With Mutex.Detach and WithSequencer, a
+// Sequencer passes a lock to another process.
 //
-// A Sequencer contains the lock's value: anybody who has it can extend and release the lock. While several
-// readers of a process share a hold (see WithShared), nobody can adopt the Sequencer of that hold: an
-// Unlock by the adopter would end the hold for all of them.
+// A SEQUENCER CONTAINS THE LOCK'S VALUE: anybody who has it can extend and release the lock. String and packages such
+// as encoding/json write all of it. Packages fmt and log/slog show the name and the token alone, but not for a value
+// that contains a Sequencer.
 //
-// Two Sequencers of one hold are equal by ==, unless the hold was downgraded in between, or another reader
-// has left the hold in between (see WithShared).
-//
-// String and packages such as encoding/json and encoding/gob write all of a Sequencer, with the value: that is made for
-// sending. Packages fmt and log/slog show the name and the token alone. That is true for a Sequencer itself, not for a
-// value that contains one: slog.JSONHandler writes that as JSON, and fmt does not call the methods of unexported fields.
+// Two Sequencers of one lock are equal by ==, unless it was downgraded, or another reader has left it, in between.
 type Sequencer struct {
 	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing

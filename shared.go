@@ -11,63 +11,36 @@ import (
 
 // This file is about shared locks: many readers of a name at once, or one writer.
 
-// WithShared makes a Mutex a reader: any number of readers can hold a name at once. A writer is any lock on the name
-// without this option: one of NewMutex, of NewMultiMutex or of redsync v4. A writer excludes all others, and a reader
-// excludes every writer.
+// WithShared makes a Mutex a reader: any number of readers can hold a name at once, but none together with a writer.
+// A writer is any lock on the name without this option, also of NewMultiMutex or redsync v4. The default is off.
 //
-// Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of nodes, readers
-// that come later wait behind it, except those that share the hold of a reader of their process (see below). When a
-// writer unlocks, all readers that are before the next writer in the queue can enter. A writer that does not queue
-// (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that crashes keeps writers out
-// until its keys expire, and no longer.
+// Readers that come later wait behind a writer that waits in Lock. TryLock and redsync v4 find the name taken while
+// readers overlap.
 //
-// A Mutex has one hold at a time, also with this option: Lock of a held Mutex waits until that hold ends. Use a Mutex
-// for each reader, or Do, which many goroutines may call on one Mutex at once.
+// Use a Mutex for each reader, or Do of one Mutex. A read inside a read needs Do with the context of the outer Do:
+// otherwise it can deadlock with a writer that waits.
 //
-// Code that already reads a name inside a Do can lock it again with Do and the context of the outer Do: that call joins
-// the hold, even while a writer waits. A second Lock without that context can deadlock, as with sync.RWMutex. If a
-// writer has begun to wait in between, the second Lock waits for the writer, and the writer waits for the first hold.
-// The deadlock lasts until one of the two gives up, because its tries are used up or its context has ended.
-//
-// Readers of one process (of the same New or Open) share a hold. The nodes keep one value for all of them, and the last
-// of them releases it. When a reader acquires the lock, the readers that wait directly behind it in the process share
-// its hold. Readers that call Lock or TryLock soon after share it, too, unless a writer waits in the process. Soon
-// means within 20 ms, or within a tenth of the expiry if that is shorter. If an attempt is under way whose hold a
-// TryLock could share, the TryLock waits for that attempt, at most for the node deadline. An extension by one reader,
-// or by its watchdog, extends the hold for all of them. Each reader has a Lost of its own. A reader does not share a
-// hold
-//
-//   - with a reader whose expiry, drift, node deadline, lock delay, WithOwner or WithSetNXOnExtend differs from its own;
-//   - if it has WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
-//   - once your code has read the value of that hold (Mutex.Value, Mutex.Sequencer), or one of its readers has lost it.
-//
-// WithShared excludes NewMultiMutex and WithValue: with either, every operation fails. WithSequencer adopts a
-// shared hold. The default is off.
+// Readers of one process may share a lock: see docs/readers.md, and docs/modes.md for what excludes WithShared.
 func WithShared() Option {
 	return OptionFunc(func(m *Mutex) { m.change().shared = true })
 }
 
-// Downgrade turns the exclusive hold of m into a shared one (see WithShared). No writer can have the lock in
-// between. All readers that are before the next writer in the queue can then enter. Downgrade also extends the hold, as
-// Extend does: it moves Until if a quorum confirms the extension before the old Until.
+// Downgrade turns the exclusive lock of m into a shared one (see WithShared), and extends it as Extend does. No
+// writer can have the lock in between. Readers that are before the next writer in the queue can then enter.
 //
-// Once Downgrade has sent anything, the hold is shared even if Downgrade fails, because a node may have let readers in.
-// The hold cannot become exclusive again, but the next Lock of m is exclusive. Redsync.Current still accepts a
-// Sequencer from before the call, but nobody can adopt that Sequencer any more, because it describes an exclusive lock.
-// After the call, Detach and Sequencer return the Sequencer of a shared lock.
+// Once Downgrade has sent anything, the lock is shared for good, even if Downgrade fails, because a node may have let
+// readers in. The next Lock of m is exclusive. See docs/readers.md.
 //
-// These errors say what has become of the hold:
+// Errors:
 //
-//   - ErrExtendFailed: too few nodes have confirmed the downgrade (with ErrNoQuorum if too few answered). The hold is
-//     shared, and lasts until the old Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
-//   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
-//   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet.
+//   - ErrExtendFailed: too few nodes have confirmed (with ErrNoQuorum if too few answered). The lock is shared, and
+//     lasts until the old Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
+//   - ErrLockAlreadyExpired, ErrLockLost: the lock is over, as after ExtendContext.
+//   - ErrNotHeld: m is not held, or has adopted a lock that Extend has not confirmed yet.
 //   - ErrClosed: see Redsync.Close.
-//   - ErrNested: an exclusive call of Do has joined the hold (see Mutex.Do). Nothing was sent, and the hold is as
-//     it was.
-//   - Any other error names a faulty option or name, or says why this lock cannot become shared. It may be on several
-//     names, it may have WithShared, WithPermits or WithMinHold, or its value may contain a line feed (WithValue,
-//     WithGenValueFunc). Nothing was sent, and the hold is as it was.
+//   - ErrNested: an exclusive call of Do has joined the lock. Nothing was sent.
+//   - Any other error names an option or a name, or says why this lock cannot become shared: it is on several names,
+//     has WithShared, WithPermits or WithMinHold, or has a value with a line feed. Nothing was sent.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, _, err := m.open("downgrade")

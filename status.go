@@ -16,37 +16,24 @@ import (
 
 // This file tells who holds a lock, by what the nodes say.
 
-// Inspect asks the nodes who holds the lock of m, whoever that is, and who waits for it. It changes nothing, and m need not
-// be held.
+// Inspect asks the nodes who holds the lock of m, whoever that is, and who waits for it. It changes nothing, and m
+// need not be held. It waits for every node, at most for the node deadline. Status.State is
 //
-// It sends one request to each node, and waits for every node, at most for the node deadline (WithNodeTimeout) and until
-// ctx is done. A holder is a value that a quorum of nodes has. With NewJoint that is a quorum of both sets; a value with a
-// quorum of one set is none, and its lock is not free either: clients that know only this set may hold it. A node that the
-// restart guard ignores (pool.WithRestartGuard) counts as silent. Status.State is
+//   - StateHeld, if a quorum of nodes has the value of a holder (with NewJoint a quorum of both sets);
+//   - StateFree, if no value can have a quorum;
+//   - StateUnknown otherwise.
 //
-//   - StateHeld, if there is a holder. If some nodes are silent there may be further readers, or holders of permits.
-//   - StateFree, if no value can have a quorum, whatever the silent nodes have.
-//   - StateUnknown otherwise. Only then Inspect returns an error: ErrNoQuorum, with the error of each silent node.
-//     The Status has what the others have said. With several names it is enough if one of Status.Names is unknown.
+// A STATUS IS NO PROOF, because it tells the past: do not decide with it whether you have the lock. Use Remaining,
+// Valid or Fence for that. See docs/owners.md.
 //
-// If nothing was asked, the Status has StateUnknown and nothing else. The error then matches ErrClosed, the error and the cause of ctx, or
-// names the option or the name that cannot be used.
+// With WithPermits, Inspect sees holders of permits up to that number, and otherwise the writer or the readers.
 //
-// # What it does not prove
+// Errors:
 //
-// The Status is what nodes have said, at slightly different moments, in the past. Do not decide with it whether you have
-// the lock: use Remaining, Valid or Fence. A holder in the Status may have unlocked by now, or it may have lost the lock
-// and not know. Its keys may stay for a while after it has ended (WithLockDelay, WithMinHold, a process that was killed).
-// While a failed attempt is undone, or after messages to nodes were late, nodes may have a value that nobody holds.
-// StateFree does not say that a Lock succeeds: with WithFair or WithShared, waiters may be ahead, and too few nodes may be
-// up.
-//
-// # What m sees
-//
-// The mode of m decides which keys are read. With WithPermits these are the permits of the semaphore, up to the number of
-// WithPermits: holders of permits with a higher number are not seen. Otherwise it is the lock, with WithShared or without:
-// in both cases an exclusive holder or the readers. Other clients of Redlock are seen, too. NewMultiMutex reads all its
-// names, and Status.Names has what is known of each.
+//   - ErrNoQuorum, with the error of each silent node, if the state is unknown. The Status has what the others have
+//     said.
+//   - ErrClosed, the error and the cause of ctx, or one that names an option or a name that cannot be used. Nothing
+//     was asked.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()

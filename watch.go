@@ -14,53 +14,24 @@ import (
 
 // This file tells when the holders of a lock change.
 
-// Watch yields a Status of the lock of m, and then a further one whenever the holders have changed. m need not be held. A
-// standby that shows who leads:
+// Watch yields a Status of the lock of m, and a further one whenever the holders have changed. m need not be held.
 //
 //	for st, err := range rs.NewMutex("scheduler").Watch(ctx) {
-//		switch {
-//		case err != nil:
+//		if err != nil {
 //			return err // ctx is done, or rs was closed
-//		case st.State == redsync.StateHeld:
-//			log.Printf("%s leads", st.Holders[0].Owner) // with WithOwner; otherwise show the ID
-//		default:
-//			log.Printf("the leadership is %v", st.State) // free or unknown
 //		}
+//		show(st.State, st.Holders)
 //	}
 //
-// The holders have changed if others hold the lock, if a holder is a reader now (Downgrade), if it holds other names or
-// another number of permits, or if a State is another one, also one of Status.Names. A change of TTLs, of waiters, of the
-// register or of nodes alone yields nothing; the next Status has them.
+// Watch looks once a second, when the TTL of a holder has run out, and when a term of a leader begins or ends (see
+// Lead). So it may miss a short lock. If too few nodes answer, it yields StateUnknown, and goes on. A Status is no
+// proof: do not decide with it whether you have the lock. All loops on one lock share the reads. See docs/owners.md.
 //
-// A Status means what it means for Inspect, and is no proof either: do not decide with it whether you have the lock. Watch
-// waits for no more nodes than it needs to be certain who holds the lock. So Status.Nodes has an error for each node that
-// had not answered by then, even if the node is healthy: Inspect tells which nodes are down. If too few nodes answer, Watch
-// yields a Status with StateUnknown and no error, and goes on.
+// Errors:
 //
-// # When it looks
-//
-// Watch reads the lock when a loop begins, and then once a second. It also reads the lock when the TTL of a holder has run
-// out, and when a leader says that it leads or does not lead any more (see Lead). So it sees another leader within two round
-// trips, and another holder of any other lock within a second. It may miss holds that are shorter than that. If the loop's
-// body takes long, Watch then yields the latest Status: it may leave out some in between, and never goes back.
-//
-// With WithPermits, and for NewMultiMutex, Watch listens to no leader. It hears none on nodes that deny SUBSCRIBE, and none
-// whose Redsync was closed or may not PUBLISH. The reads once a second show these changes.
-//
-// # What it costs
-//
-// All loops on the same names, kind (a lock or permits) and number of permits share their reads, if their Mutexes come from
-// one New or Open. A read is one command for each node, with the node deadline of the first loop. So there is one read a
-// second, however many loops there are. A message adds a read, also a forged one, and so does a loop that begins. But there
-// are at most 20 reads in any second. While a name is watched, there is one further connection to each node for it.
-//
-// All that starts with the first loop, and ends with the last: with break, return, panic, or the end of ctx, even while the
-// body of the loop blocks.
-//
-// # Errors
-//
-// An error is yielded once, with the zero Status, and ends the loop: the error and the cause of ctx, ErrClosed, or an error
-// that names the option or the name that cannot be used. The sequence may be used again, and by many goroutines at once.
+//   - The error of ctx, and its cause.
+//   - ErrClosed.
+//   - One that names an option or a name that cannot be used. An error comes with an empty Status, and ends the loop.
 func (m *Mutex) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	ctx = orBackground(ctx)
 	return func(yield func(Status, error) bool) {
