@@ -34,8 +34,8 @@ import (
 //     returned, so fn must return soon. Then it pauses for 50 to 250 ms, so that other candidates come first.
 //     After that it campaigns again, whatever fn returned. The next term has another Mutex.
 //   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. If ctx has ended, this is a
-//     resignation. Close ends the context of fn and releases the leadership at once, while fn may still run. To
-//     shut down, end ctx, wait for Lead, and then call Close.
+//     resignation, too: Lead returns the error of fn. Close ends the context of fn and releases the leadership at
+//     once, while fn may still run. To shut down, end ctx, wait for Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
 // When a term begins, and after it has ended, Lead tells those who watch the name (see Mutex.Watch): it publishes a message

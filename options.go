@@ -316,7 +316,8 @@ func WithMaxHold(limit time.Duration) Option {
 
 // WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of the attempt
 // that acquired it. If d has passed, Unlock and Close release the lock as usual. If not, they let the keys stay for
-// the rest of d. If the holder crashes, or loses the lock, the keys stay for at least d as well. The default is off.
+// the rest of d. If the holder crashes, or loses the lock, the keys stay for at least d as well. After a crash
+// they also stay until the lock expires (8 s by default): ticks before that have no run. The default is off.
 // d must be more than 0, and together with its drift (d * 0.01 + 2 ms by default) at most 292 years. With
 // pool.WithRestartGuard it must also fit into the limit of the guard.
 //
