@@ -20,10 +20,11 @@ import (
 //
 // fn runs for one term. Its context ends when ctx does, or when the leadership is lost. Lead notices a loss at Until
 // at the latest, before any other candidate can lead. After a loss context.Cause matches ErrLockLost. FromContext
-// returns the Mutex of the term. Its Fence is the number of the term, which rises from term to term. Send that
-// number along with every write, and let the resource refuse lower numbers (package fencing does that). Only that
-// protects against code that goes on after its context has ended. Unlock of the Mutex fails, because Lead releases
-// the leadership when fn has returned.
+// returns the Mutex of the term. When the process awakes from a pause, the context may end a moment late: Remaining of
+// the Mutex is exact, so call it before each step. Fence of the Mutex is the number of the term, which rises from
+// term to term, but not by one. Send that number along with every write, and let the resource refuse lower numbers
+// (package fencing does that). Only that protects against code that goes on after its context has ended. Unlock of
+// the Mutex fails, because Lead releases the leadership when fn has returned.
 //
 // What ends a term decides what follows:
 //
