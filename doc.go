@@ -13,17 +13,17 @@
 // # Which call
 //
 //   - Skip if taken: [Redsync.TryDo].
-//   - Wait until ctx ends: [Redsync.Do] with [WithTries] 0. By default Do gives up after about 4.7 s, before the lock of a
+//   - Wait until ctx ends: [Redsync.Do] with [WithTries](0). By default Do gives up after about 4.7 s, before the lock of a
 //     crashed holder expires (8 s, [WithExpiry]).
-//   - Wait at most d: Do with [WithWait].
+//   - Wait at most d: Do(ctx, name, fn, [WithWait](d)).
 //   - Long work: Do extends the lock. If the work is no function: [Redsync.NewMutex], [WithWatchdog], [Mutex.Context].
 //   - Many names, all or none: [Redsync.NewMultiMutex].
-//   - Once per tick: TryDo with [WithMinHold].
+//   - Once per tick: TryDo with [WithMinHold] of half the time between two ticks.
 //   - One leader: [Redsync.Lead].
 //   - Unlock in another process: [Mutex.Value], [WithValue], [Mutex.Unlock].
 //   - Shell: the command redsync run.
 //
-// Taken? TryDo says so without an error, Lock by one that matches [ErrFailed]. Before each step [Mutex.Remaining] says
+// Taken? TryDo says so without an error, Do and Lock by one that matches [ErrFailed]. Before each step [Mutex.Remaining] says
 // for how long you may rely on the lock.
 //
 // # What is guaranteed

@@ -270,7 +270,8 @@ func WithMaxHold(limit time.Duration) Option {
 }
 
 // WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of its attempt,
-// also after Unlock, Close, a loss or a crash. It changes neither Until nor what Unlock returns. The default is off.
+// also after Unlock, Close, a loss or a crash; after a crash at least until the lock expires (8 s by default). It changes
+// neither Until nor what Unlock returns. The default is off.
 // d is more than 0, and with its drift (d * 0.01 + 2 ms by default) at most the limit of pool.WithRestartGuard.
 //
 // With TryDo, at most one of several processes runs a scheduled job at each tick, if d is longer than their starts
