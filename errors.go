@@ -78,17 +78,15 @@ var (
 	// quorum of all nodes. Otherwise locks go on: the server counts once, and the log tells. See docs/nodes.md.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
-	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the hold
-	// of a Do. A call is inside a Do if its context is that of the function of the Do, or derived from it, the function
-	// has not returned, and both locks are of the same New or Open. Nothing was sent. These calls return it:
+	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the lock of a Do.
+	// Nothing was sent. See docs/nesting.md. It comes from
 	//
-	//   - a Lock, TryLock or Lead of a name that the Do holds: it could wait for the Do, which waits for it. Call Do: it
-	//     joins the hold;
-	//   - an exclusive call inside a Do that holds the name shared (WithShared, Downgrade). Lock after the Do has ended;
-	//   - a call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
-	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
-	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;
-	//   - an Unlock or Downgrade of a hold on which there are joined calls. For Downgrade only exclusive ones count.
+	//   - Lock, TryLock or Lead of a name that the Do holds. Call Do: it joins;
+	//   - an exclusive call, if the Do holds the name shared. Lock after the Do has ended;
+	//   - a call for a permit, if the Do has one of the same name;
+	//   - a Do on several names, if the Dos around it hold only some;
+	//   - a Do that asks for more than the lock has, or exceeds WithNesting;
+	//   - Unlock or Downgrade, if calls have joined the lock.
 	ErrNested = errors.New("redsync: nested calls on one name")
 
 	// ErrClosed is the error of every operation after Close.
