@@ -161,6 +161,10 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(0)
 		return f.Ping(limited(f, sec))
 	},
+	"pool.Ping, a silent node": func(f speech) error {
+		f.freeze(0)
+		return pool.Ping(limited(f, sec), pool.New(clientsOf(f.nodes[:1])[0], pool.WithName("redis-1:6379")))
+	},
 	"no permission":              denied("NOPERM this user has no permissions to run the command"),
 	"a node of a Cluster":        denied("MOVED 5 10.0.0.2:7000"),
 	"no permission for the name": denied("NOPERM No permissions to access a key"),
