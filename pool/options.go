@@ -64,8 +64,8 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 // that started before t. One that starts later is guarded as usual, so the option can stay in the code for good. By default,
 // and with the zero time, nothing is declared.
 //
-// t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. Write it as a
-// constant, or store it. time.Now() is an error, and so is a time more than a minute ahead:
+// t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. time.Now() is an
+// error, and so is a time more than a minute ahead:
 //
 //	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 //
@@ -107,11 +107,10 @@ func WithName(name string) Option {
 //
 // It is for nodes whose run_id does not distinguish servers, such as some managed services, clones of one virtual machine and
 // servers that imitate Redis. Without it a Redsync takes such nodes for one server, which counts once, and fails with
-// redsync.ErrDuplicateNode. Nodes that report no run_id, or zeros alone, do not need it. It is also for proxies that end the
-// connection at INFO.
+// redsync.ErrDuplicateNode. Nodes that report no run_id, or zeros alone, do not need it. It is also for proxies that do not know INFO.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool leads to
-// a server of its own. A Redsync still refuses two pools with the same address or the same client.
+// a server of its own.
 func WithoutIdentity() Option {
 	return func(c *config) { c.Anonymous = true }
 }
