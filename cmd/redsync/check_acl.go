@@ -122,6 +122,7 @@ type access struct {
 	absent   []string          // commands that the server does not have
 	full     map[string]bool   // by the end of a key beside the lock: the user may read and write this very key
 	types    map[string]string // of keys that have another type than those of locks
+	lasts    bool              // the lock's key has no expiry
 	writes   error             // why the node refused to write, for another reason than the ACL
 }
 
@@ -196,6 +197,9 @@ func (r *findings) askPermissions(node pool.Pool) error {
 	if err := r.tryKeepTTL(node, a, other); err != nil {
 		return err
 	}
+	if err := r.askExpiry(node, a); err != nil {
+		return err
+	}
 	for key := range a.types {
 		answer, refused, err := r.do(node, "type", key)
 		if err != nil {
@@ -212,6 +216,16 @@ func (r *findings) askPermissions(node pool.Pool) error {
 	a.add(trial{"+subscribe", place{channel: true}, nil}, refused)
 	r.judge(a)
 	return nil
+}
+
+// askExpiry finds whether the lock's key lasts for ever, as that of no lock does. A key that is not there has -2.
+func (r *findings) askExpiry(node pool.Pool, a *access) error {
+	if a.commands["+pttl"] != allowed || a.places[place{}] != allowed || a.types[r.lock] != "" {
+		return nil
+	}
+	answer, refused, err := r.do(node, "pttl", r.lock)
+	a.lasts = refused == nil && answer == int64(-1)
+	return err
 }
 
 // try sends trials, and adds their answers to a.
@@ -366,13 +380,19 @@ func quoted(keys []string) string {
 	return strings.Join(all, ", ")
 }
 
+// What it costs if the lock's own key is somebody's data, and what helps.
+const (
+	noLock     = "the node grants no lock of this name"
+	useAnother = "Use another name. If nobody needs the key, delete it"
+)
+
 // sayWrites adds warnings of keys and of a node that refuse writes.
 func (r *findings) sayWrites(a *access) {
 	for _, key := range slices.Sorted(maps.Keys(a.types)) {
-		cost := "the node grants no lock of this name"
+		cost, cure := noLock, "Delete that key: the library makes it anew"
 		switch {
 		case key == r.lock:
-			r.votes = false
+			r.votes, cure = false, useAnother
 		case key == sideKey(r.lock, fenceSide):
 			cost = "it keeps the node from granting locks with WithFencing"
 		case key == sideKey(r.lock, slotSide):
@@ -380,7 +400,11 @@ func (r *findings) sayWrites(a *access) {
 		default:
 			cost = "it keeps the node from granting locks with WithFair"
 		}
-		r.warn("the key %q is a %s: %s. Delete that key: the library makes it anew", key, a.types[key], cost)
+		r.warn("the key %q is a %s: %s. %s", key, a.types[key], cost, cure)
+	}
+	if a.lasts {
+		r.votes = false
+		r.warn("the key %q has no expiry, as that of no lock: %s. %s", r.lock, noLock, useAnother)
 	}
 	if a.writes != nil && !r.replica {
 		r.votes = false

@@ -502,8 +502,11 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.send(i, as, nil)
 		return
 	}
-	if reply.Err == nil {
+	switch {
+	case reply.Err == nil:
 		rel.lease.terms.allows(i)
+	case sent.form.quietly && quorum.IsDenial(reply.Err):
+		k.Set.Nodes[i].Denies(rel.lease.terms.Claim.Name())
 	}
 	v := k.Set.Read(&rel.round.Call().Command, rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {

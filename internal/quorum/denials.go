@@ -48,6 +48,13 @@ func (d *denials) Doubt(name string, err error) {
 	}
 }
 
+// Denies notes that the node denies a script on the lock with that name alone, too. So nothing is known of its queue.
+func (d *denials) Denies(name string) {
+	if in := d.doubted.Load(); in != nil && in.name == name {
+		d.doubted.CompareAndSwap(in, nil)
+	}
+}
+
 // Doubts reports whether a denial is doubted.
 func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
 

@@ -68,8 +68,9 @@ func IsSilence(err error) bool {
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
 // the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
 // node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
-// slot of a cluster (CROSSSLOT), or a client of one address leads to a cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
-// greeting, too: no request is sent before the greeting succeeds.
+// slot of a cluster (CROSSSLOT), the node does not have the client's database, or a client of one address leads to a
+// cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike
+// IsDenied, it counts such an answer to a connection's greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -83,7 +84,10 @@ func IsPermanent(err error) bool {
 }
 
 // permanent holds the beginnings of the answers that IsPermanent knows.
-var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInOldScript, deniedInScript}
+var permanent = []string{
+	"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInOldScript, deniedInScript,
+	"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode",
+}
 
 // These begin the error of a script that used a command that the user may not run, before Redis 7.2 and since. Both
 // come after the ERR of any error.

@@ -124,6 +124,9 @@ func TestUnknownCommands(t *testing.T) {
 		require.False(t, IsUnknown(err), text)
 		require.Equal(t, error(err), OfScript(err), text)
 	}
+	for _, text := range []string{"ERR DB index is out of range", "ERR invalid DB index", "ERR SELECT is not allowed in cluster mode"} {
+		require.True(t, IsPermanent(refusal(text)), text)
+	}
 	require.False(t, IsUnknown(errors.New("ERR unknown command 'EVALSHA'")), "not from a node")
 	require.NoError(t, OfScript(nil))
 }

@@ -77,6 +77,8 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	case greeted:
 		conn.early = lent.pushed
 		return nil
+	case failed != nil && isEnd(failed) && endsAll(lent.refused):
+		return lent.explained(failed)
 	case failed != nil:
 		return cutOffAt(lent.unanswered(), failed)
 	case err == nil:
@@ -301,7 +303,9 @@ func (c *lentConn) explained(err error) error {
 		}
 		return err
 	}
-	err = cutOffAt(c.unanswered(), err)
+	if !endsAll(c.refused) {
+		err = cutOffAt(c.unanswered(), err)
+	}
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }
 

@@ -13,14 +13,17 @@ import (
 // errors.Is and errors.As still find it.
 
 // refusals holds errors with which a node may answer a greeting. For each there is a hint for the
-// operator of the node.
-var refusals = []struct{ words, hint string }{
-	{"DENIED ", "the node is in protected mode: it has no password, and lets in its own machine alone"},
-	{"max number of clients reached", "the node has no room for another connection (maxclients)"},
-	{"WRONGPASS ", "the client's user name or password is wrong"},
-	{"invalid password", "the client's password is wrong"},
-	{"NOAUTH ", "the node asks for a password, and the client has none"},
-	{"called without any password configured", "the client has a password, and the node has none"},
+// operator of the node. ends says that the node ends the connection then, whatever the command is.
+var refusals = []struct {
+	words, hint string
+	ends        bool
+}{
+	{"DENIED ", "the node is in protected mode: it has no password, and lets in its own machine alone", true},
+	{"max number of clients reached", "the node has no room for another connection (maxclients)", true},
+	{"WRONGPASS ", "the client's user name or password is wrong", false},
+	{"invalid password", "the client's password is wrong", false},
+	{"NOAUTH ", "the node asks for a password, and the client has none", false},
+	{"called without any password configured", "the client has a password, and the node has none", false},
 }
 
 // hinted adds a hint to the error of a greeting if refusals has one.
@@ -31,6 +34,16 @@ func hinted(err error) error {
 		}
 	}
 	return err
+}
+
+// endsAll reports whether a node that has answered with err, which may be nil, ends the connection, whatever the command is.
+func endsAll(err error) bool {
+	for _, r := range refusals {
+		if r.ends && err != nil && strings.Contains(err.Error(), r.words) {
+			return true
+		}
+	}
+	return false
 }
 
 // hintedDial adds a hint to the error of a dial with TLS if the handshake failed: the port may not speak TLS.
