@@ -185,6 +185,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 // A majority restarts empty, while the clock of one process is ahead of the other's by the most that is allowed. Without
 // the guard, the order of the tokens depends on the clocks.
 func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
+	testlength.NotShort(t)
 	for guarded, options := range guards {
 		for _, skew := range []time.Duration{0, 10 * sec} {
 			playAs(t, fmt.Sprint(guarded, skew), func(f field) {
@@ -427,6 +428,7 @@ func (f field) locksThrice(rs *redsync.Redsync, kind string, last uint64) uint64
 // Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
 // other node. Observers are told once.
 func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
+	testlength.NotShort(t)
 	for kind := range fencedKinds {
 		for i, poison := range poisons {
 			if kind != "plain" && i > 0 && testlength.InGate(0, 0, 1, 1) == 0 {
@@ -458,6 +460,7 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 // A quorum of nodes has such a register. Nobody gets a token from it that is 2^63 or more. Below that, the clock of a
 // client was wrong: the next token is just high enough for a quorum.
 func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
+	testlength.NotShort(t)
 	numbers := strings.NewReplacer("over", "18446744073709551615", "wrong", "1000000000000000",
 		"poison", "1500000000000000", "highest", "9223372036854775807")
 	for registers, followed := range map[string]string{

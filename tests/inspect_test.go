@@ -104,6 +104,7 @@ func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 }
 
 func TestInspectSaysWhoWaits(t *testing.T) {
+	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
 			holder := locked(f, kind.rival(f.another(), withWatchdog))

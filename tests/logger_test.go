@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -33,6 +34,7 @@ func newLogbook() *logbook {
 func (l *logbook) option() redsync.Option { return redsync.WithLogger(slog.New(l)) }
 
 func TestLoggerLevels(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range map[string]struct {
 		happens func(f field)
 		want    map[string]int // entries above the level debug
@@ -274,6 +276,7 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 // The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
 // A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
+	testlength.FromGate(t)
 	playMet(t, func(f field) {
 		book := newLogbook()
 		log := book.option()
@@ -323,6 +326,7 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 
 // A program that makes a logger for each request gets no line for each request.
 func TestLogOfLoggersForEachRequest(t *testing.T) {
+	testlength.FromGate(t)
 	playMet(t, func(f field) {
 		f.kill(majority...)
 		book := newLogbook()
@@ -382,6 +386,7 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 // While all is well, there is no line above Debug, whatever the program does. That includes contention, a context that
 // ends in an attempt on a lock that is taken, and Close while locks are held.
 func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
+	testlength.FromGate(t)
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		book := newLogbook()
 		tr.Redsync = tr.With(book.option())

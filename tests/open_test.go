@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -78,6 +79,7 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 }
 
 func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
+	testlength.NotShort(t)
 	t.Parallel()
 	addresses := []string{closedPort(t)}
 	for range 2 {
@@ -97,6 +99,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 
 // Open waits for a node that is just starting, and says so. It does not wait where no later answer can help.
 func TestOpenWaitsForANodeThatStarts(t *testing.T) {
+	testlength.NotShort(t)
 	t.Parallel()
 	for _, password := range []string{"", "secret"} {
 		log, late, address := &safeLog{}, miniredis.NewMiniRedis(), closedPort(t)
@@ -286,6 +289,7 @@ func setDefault(t *testing.T, log *safeLog) {
 
 // Open returns once a quorum has answered.
 func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
+	testlength.NotShort(t)
 	log, refuses := &safeLog{}, miniredis.RunT(t)
 	setDefault(t, log)
 	refuses.RequireAuth("secret")

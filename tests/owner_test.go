@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests WithOwner: what values say with it, in each mode, and which locks are then handed over or shared.
@@ -37,6 +38,7 @@ func (u user) ownedBy(value, label string, since time.Time) {
 // The nodes have the value of each kind of lock with its owner, on single and joint sets, whether the Mutex or the Redsync
 // has the option.
 func TestOwnerOfEachKind(t *testing.T) {
+	testlength.FromGate(t)
 	for title, e := range environments {
 		for _, kind := range lockKinds {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests Sequencers: their text, and what the nodes say about them.
@@ -162,6 +163,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 }
 
 func TestCurrentWhileHeld(t *testing.T) {
+	testlength.NotShort(t)
 	for name, fault := range map[string]func(k kit){
 		"two are down":   func(k kit) { k.down(0, 1) },
 		"two are frozen": func(k kit) { k.freeze(2, 4) },

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -25,6 +26,7 @@ var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
 }
 
 func TestErrTakenSaysTheOwner(t *testing.T) {
+	testlength.NotShort(t)
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -208,6 +209,7 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 
 // No text counts nodes where there is only one.
 func TestTextsOfTheOnlyNode(t *testing.T) {
+	testlength.FromGate(t)
 	for name, fails := range map[string]func(f field){
 		"silent": func(f field) { f.freeze(0) },
 		"down":   func(f field) { f.kill(0) },

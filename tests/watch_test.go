@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows what Watch yields and when, and what it costs.
@@ -190,6 +191,7 @@ func (f field) publishes(nodes ...int) {
 var allNodes, majority = []int{0, 1, 2, 3, 4}, []int{0, 1, 2}
 
 func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
+	testlength.FromGate(t)
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
 			m := kind.lock(f.another(), withWatchdog)
@@ -276,6 +278,7 @@ func TestWatchSeesEachOfSeveralNames(t *testing.T) {
 
 // Watch waits for no silent node. Without a quorum it yields that the state is unknown, and goes on.
 func TestWatchWaitsForNoSilentNode(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range map[string]struct{ fail, repair func(field, ...int) }{
 		"frozen": {field.freeze, field.thaw},
 		"dead":   {field.kill, field.restart},
