@@ -18,26 +18,6 @@ func testVisits(readers int) visitOrder {
 	return o
 }
 
-func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, order := newTestLedger(t, 1), testVisits(4)
-		w, err := visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
-		require.NoError(t, err)
-		require.NoError(t, l.counts(0))           // readers must not write to the ledger
-		require.LessOrEqual(t, len(w.Times), 201) // visits must come one at a time and take 5 ms each
-		require.Greater(t, len(w.Times), 100)
-		require.Len(t, w.Counts, 4)
-
-		order = testVisits(1)
-		order.Writer, order.Pause = 1, 20*time.Millisecond
-		w, err = visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
-		require.NoError(t, err)
-		require.InDelta(t, 40, len(w.Times), 1) // each visit must take 5 ms, and the pause after it 20 ms
-		require.NoError(t, l.counts(len(w.Times)))
-		require.ErrorContains(t, l.counts(len(w.Times)+1), "the account is")
-	})
-}
-
 // TestVisitAllEndsAtAWriterBesideAnother shows that visitAll notices locks that fail to exclude a writer. The locks of
 // fake exclude nobody.
 func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {

@@ -303,43 +303,6 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	})
 }
 
-// raising raises the registers of these nodes beyond every proposed token, before each of the next scripts.
-func (f field) raising(times int, nodes ...int) {
-	for _, i := range nodes {
-		next := uint64(5000000000000000)
-		f.nodes[i].On("evalsha", times, embedded.Fault{Then: func([]string) {
-			next += 10
-			_ = f.nodes[i].Set(fenceKey, fmt.Sprint(next))
-			f.nodes[i].SetTTL(fenceKey, hour)
-		}})
-	}
-}
-
-func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
-	for raised, token := range map[int]uint64{1: 5000000000000011, 2: 5000000000000021, 9: 0} { // 9: for all rounds
-		playAs(t, fmt.Sprint(raised), func(f field) {
-			m := f.fenced(hearsAll).NewMutex("lock")
-			f.raising(raised, allNodes...)
-			before := f.commands("evalsha")
-			err := m.TryLock()
-			assert.Equal(f, token, m.Fence())
-			if token != 0 {
-				require.NoError(f, err)
-				assert.Equal(f, before+5*(raised+1), f.scripts())
-				f.unlock(m)
-			} else {
-				errorIs(f, err, redsync.ErrNoQuorum)
-				require.ErrorContains(f, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
-				assert.Equal(f, before+5*4, f.scripts(), "three rounds, and a release")
-				for i := range f.nodes {
-					assert.Contains(f, []string{"5000000000000030", "5000000000000040"}, fenceOf(f, i), "the release raises nothing")
-				}
-			}
-			f.noKeys()
-		})
-	}
-}
-
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 	for _, odd := range []string{"abcdefghijklmnopqrstuvwxyz", "18446744073709551616", "-9999999999999999999999999"} {
 		playAs(t, odd, func(f field) {

@@ -255,24 +255,6 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	})
 }
 
-// While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
-func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
-	playMet(t, func(f field) {
-		book, r := newLogbook(), &redsynctest.Recorder{}
-		rs := f.With(book.option(), withObserver(r))
-		f.freeze(majority...)
-		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, minute)), redsync.ErrNoQuorum)
-		attempts, _ := of[observe.Attempt](r)
-		assert.GreaterOrEqual(f, len(attempts), 30) // an observer is told of each attempt
-		got := book.linesOf("no quorum")
-		require.Len(f, got, 2)
-		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
-			`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `, got[0])
-		assert.Regexp(f, `00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`, got[1])
-		f.thaw(majority...)
-	})
-}
-
 // The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
 // A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {

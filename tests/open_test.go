@@ -194,30 +194,6 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-func TestPingWithoutAQuorum(t *testing.T) {
-	for name, fails := range map[string]func(f field, nodes ...int){"frozen": field.freeze, "down": field.kill} {
-		t.Run(name, func(t *testing.T) {
-			pinging(t, func(f field, log *safeLog) {
-				noError(f, f.Ping(f.Context()))
-				fails(f, 0, 1, 2)
-				for _, most := range []time.Duration{5 * sec, sec} {
-					start := time.Now()
-					err := f.Ping(limited(f, most))
-					assert.LessOrEqual(f, time.Since(start), most)
-					errorIs(f, err, redsync.ErrNoQuorum)
-					assert.NotErrorIs(f, err, redsync.ErrFailed)
-					says(f, err, "redsync: Ping: 2 of 5 nodes answered, 3 needed: ", ": node #0 (127.0.0.1:7001): ")
-					assert.NotContains(f, err.Error(), "#3")
-				}
-				assert.Equal(f, []string{""}, log.take())
-				err := f.Ping(parentOf(nil))
-				require.EqualError(f, err, "redsync: Ping: context canceled")
-				assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
-			})
-		})
-	}
-}
-
 func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 	play(t, func(f field) {
 		var none *redsync.Redsync

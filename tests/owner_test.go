@@ -96,37 +96,6 @@ func TestOwnerInDoAndLead(t *testing.T) {
 	})
 }
 
-// A hold that was adopted keeps the owner of its giver, also when it is given on. The next Lock of the receiver says the
-// receiver.
-func TestOwnerOfAnAdoptedLock(t *testing.T) {
-	for _, kind := range lockKinds {
-		playMetAs(t, kind.column, func(f field) {
-			receiver := f.as(f.another())
-			f.closes(receiver.Redsync)
-			label := "giver " + oddLabel
-			giver, since := kind.lock(f.Redsync, withOwner(label)), time.Now()
-			locked(f, giver)
-			s := f.detaches(giver)
-			time.Sleep(sec)
-			m := receiver.NewMutex(s.Name, withSequencer(s), withOwner("receiver"))
-			receiver.extends(m)
-			f.ownedBy(peek.Value(m), label, since)
-			noError(f, f.current(f.Redsync, s))
-			given := f.detaches(m)
-			assert.Equal(f, s.Value, given.Value)
-			m = receiver.NewMutex(s.Name, withSequencer(given), withOwner("receiver"))
-			noError(f, m.Do(f.Context(), func(ctx context.Context) error {
-				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
-				return nil
-			}))
-			synctest.Wait()
-			locked(f, m)
-			receiver.ownedBy(peek.Value(m), "receiver", time.Now())
-			receiver.unlock(m)
-		})
-	}
-}
-
 // A label that the option refuses is an error of every operation. The text shows it so that a terminal does nothing.
 func TestOwnerOutOfRange(t *testing.T) {
 	const valid = "out of range: 1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at its ends; "
