@@ -9,6 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
 	"github.com/seed14bd9ef4/redsync/internal/stall"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
@@ -41,6 +42,7 @@ var unwatched = map[string]string{
 }
 
 func TestScenesWithWatchdog(t *testing.T) {
+	testlength.NotShort(t)
 	eachScene(t, func(t *testing.T, s safety.Scene) error {
 		if why := unwatched[s.Name]; why != "" {
 			t.Skip(why)
@@ -50,6 +52,7 @@ func TestScenesWithWatchdog(t *testing.T) {
 }
 
 func TestScenesOnPlainClients(t *testing.T) {
+	testlength.NotShort(t)
 	eachScene(t, func(t *testing.T, s safety.Scene) error { return safety.PlayEmbedded(t, safety.OursOnPlainClients, s) })
 }
 

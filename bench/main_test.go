@@ -10,13 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // TestMain lets the test binary be its own child process.
@@ -62,22 +60,6 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	}
 }
 
-func TestRunWithoutServersSaysHowToInstallThem(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var errs bytes.Buffer
-	err := run(t.Context(), nil, io.Discard, io.Discard)
-	require.Equal(t, cli.Failed, cli.Status("bench", err, io.Discard, &errs))
-	require.Equal(t, "bench: "+realredis.ErrMissing.Error()+"\n", errs.String())
-}
-
-func TestParsePlanPicksScenesInTheirOrder(t *testing.T) {
-	p, err := parsePlan([]string{"-scenes", "held, distinct"})
-	require.NoError(t, err)
-	require.Len(t, p.scenes, 2)
-	require.Equal(t, "distinct", p.scenes[0].name)
-	require.Equal(t, "held", p.scenes[1].name)
-}
-
 // fake is a library whose locks exclude nobody. Its Lock takes 1 ms, so that even a long load uses
 // little CPU, and then returns err.
 type fake struct{ err error }
@@ -112,54 +94,6 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	err := verdict(sampled(plan{}, distinctScene))
 	require.ErrorContains(t, err, "distinct, goroutines 16, redsync (this library): 7 keys left behind")
 	require.NotContains(t, err.Error(), defaults)
-}
-
-// TestReportFromAFileIsThatOfTheRun measures nothing: it writes invented figures to a file, and reports that file, and
-// then the report of that file.
-func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
-	dir := t.TempDir()
-	samples, text := filepath.Join(dir, "all.json"), filepath.Join(dir, "results.txt")
-	p, err := parsePlan([]string{"-scenes", "faults,distinct", "-rounds", "2", "-json", samples, "-charts=" + dir, "-page", samples})
-	require.NoError(t, err)
-	m := machine{Commit: "1234567", Platform: "some/where", Libraries: []string{"a v1"}}
-	results := sampled(p, p.scenes...)
-	require.NoError(t, writeJSON(samples, m, p, results))
-	report := reportOf(m, p, results)
-	require.Contains(t, report, "Measured at commit 1234567: go run ./bench -scenes faults,distinct -rounds 2\n\nsome/where")
-	require.NoError(t, os.WriteFile(text, []byte(report), 0o600))
-	for _, file := range []string{samples, text} {
-		var again strings.Builder
-		require.NoError(t, run(t.Context(), []string{"-from", file}, &again, io.Discard))
-		require.Equal(t, report, again.String())
-	}
-	for name, text := range map[string]string{"none": "", "odd": "{", "flags": `{"args": ["-rounds", "0"]}`} {
-		path := filepath.Join(dir, name)
-		if text != "" {
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		}
-		err := run(t.Context(), []string{"-from", path}, io.Discard, io.Discard)
-		require.ErrorContains(t, err, "-from "+path)
-		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, io.Discard))
-	}
-}
-
-// The ratio is the median of the ratios of the rounds, which are 2, 4 and 1. It is not the ratio of the medians, 30
-// and 10.
-func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
-	of := func(values ...float64) *result {
-		r := &result{}
-		for _, v := range values {
-			r.samples = append(r.samples, figures{"rate": v})
-		}
-		return r
-	}
-	v, ok := ratio(of(10, 40, 30), of(5, 10, 30), "rate")
-	require.True(t, ok)
-	require.InDelta(t, 2, v, 1e-9)
-	_, ok = ratio(of(10), of(0), "rate")
-	require.False(t, ok)
-	_, ok = ratio(of(), of(1), "rate")
-	require.False(t, ok)
 }
 
 // TestResultsArePrintedByThisReport compares results.txt and one-node.txt with the code: the scenes, what it says of them, and the titles
@@ -217,67 +151,4 @@ func TestReadmeShowsTheResults(t *testing.T) {
 		frozen(ours), frozen(failFast), frozen(defaults)/1e6))
 	commit, _, _ := strings.Cut(strings.TrimPrefix(read(t, "results.txt"), reportBegins), ":")
 	require.Contains(t, readme, "[commit "+commit+"]")
-}
-
-const smallReport = reportBegins + `1234567: go run ./bench
-
-### scene
-
-| place | goroutines | library | pairs/s | p99 µs |
-|:------|-----------:|:--------|--------:|-------:|
-| here  |          1 | a       |    4027 |    461 |
-| here  |         16 | a       |   29085 |   1142 |
-| there |          1 | a       |    3000 |      - |
-`
-
-// A page that the report cannot fill is an error, and stays as it is.
-func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
-	for want, table := range map[string]string{
-		`scene has 0 rows ["2" "a"], not one`: "| goroutines | library | p99 µs |\n|--:|:--|--:|\n| 2 | a | 5 |\n",
-		`scene has 2 rows ["1" "a"], not one`: "| goroutines | library | p99 µs |\n|--:|:--|--:|\n| 1 | a | 5 |\n",
-		`scene has no column "p50"`:           "| goroutines | library | p50 |\n|--:|:--|--:|\n| 16 | a | 5 |\n",
-	} {
-		dir := t.TempDir()
-		page, report := filepath.Join(dir, "page.md"), filepath.Join(dir, "results.txt")
-		require.NoError(t, os.WriteFile(page, []byte("### scene\n\n"+table), 0o600))
-		require.NoError(t, os.WriteFile(report, []byte(smallReport), 0o600))
-		err := run(t.Context(), []string{"-from", report, "-page", page}, io.Discard, io.Discard)
-		require.ErrorContains(t, err, want)
-		text := read(t, page)
-		require.Equal(t, "### scene\n\n"+table, text)
-	}
-}
-
-func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for order := range strings.SplitSeq("|nap {}|proxy [|contend|wakeup|waiters|transfers|visits|permits|one-node", "|") {
-		args := strings.Fields(order)
-		if len(args) == 1 {
-			args = append(args, `{"Library":"none"}`)
-		}
-		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
-	}
-}
-
-// forgetful is a library whose first Lock waits until its context is done, as if nobody woke it.
-type forgetful struct {
-	fake
-	calls *int
-}
-
-func (f forgetful) Lock(ctx context.Context, name string) (held, error) {
-	if *f.calls++; *f.calls == 1 {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return f.fake.Lock(ctx, name)
-}
-
-func TestLockAtLastCallsAgainWhoIsNotWoken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start, calls := time.Now(), 0
-		lock, err := lockAtLast(t.Context(), forgetful{calls: &calls}, freshKey())
-		require.NoError(t, err)
-		require.NotNil(t, lock)
-		require.Equal(t, longestWait+time.Millisecond, time.Since(start))
-	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"maps"
 	"testing"
 
@@ -31,20 +30,4 @@ func TestBoundedCostNamesCallsAboveTheirBounds(t *testing.T) {
 	require.ErrorContains(t, err, "own-cost, Lock + Unlock, goroutines 1, this checkout: 1.51 times the time at 3c20e96, at most 1.50")
 	delete(mostOfRecorded, row)
 	require.ErrorContains(t, boundedCost([]*result{of(thisCheckout, 150), of(beside, 100)}), "a bound: false")
-}
-
-// A machine that was busy for a while fails no row: rows above their bounds, and only those, are measured again.
-func TestRowsAboveTheirBoundsAreMeasuredAgain(t *testing.T) {
-	of := costOf
-	busy, slow, quick := of(thisCheckout, "Extend", 90), of(thisCheckout, "Do", 1000), of(thisCheckout, "TryLock, taken", 100)
-	results := []*result{busy, of(beside, "Extend", 100), slow, of(beside, "Do", 100), quick, of(beside, "TryLock, taken", 100)}
-	busy.samples[0]["ns"], slow.samples[0]["ns"] = 1000, 1000
-	l := &lab{plan: plan{rounds: 2}}
-	require.NoError(t, l.measureAboveBounds(t.Context(), results, io.Discard))
-	require.Len(t, busy.samples, 3)
-	require.Len(t, slow.samples, 7)
-	require.Len(t, quick.samples, 1)
-	err := boundedCost(results)
-	require.ErrorContains(t, err, "Do, goroutines 1")
-	require.NotContains(t, err.Error(), "Extend")
 }

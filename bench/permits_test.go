@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,22 +50,4 @@ func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 			require.Less(t, time.Since(start), time.Second/2, name)
 		})
 	}
-}
-
-// TestUsersInTwoProcessesNoticeEachOther gives each process a semaphore of its own. Each admits 3 goroutines, so 6 hold
-// one of 4 permits at the same time. Only the ledger, which the processes share, can show that. The last goroutine to
-// note its permit sees all six; whether the other process sees more than four depends on which goroutine runs first.
-func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		book := newTestLedger(t, 8)
-		errs := make([]error, 2)
-		var both sync.WaitGroup
-		for i := range errs {
-			o := testPermits(4)
-			o.First, o.Accounts = 4*i, 8
-			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o, time.Sleep) })
-		}
-		both.Wait()
-		require.ErrorIs(t, errors.Join(errs...), errTooMany)
-	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -60,39 +59,3 @@ const (
 	patientGrace  = 5 * time.Second
 	patientWait   = 30 * time.Second // shorter than the expiry
 )
-
-// shortLab returns a lab with short measurements, and the first cell of the scene for the library.
-func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
-	startNodes(t, 0) // skips the test where there is no redis-server
-	p, err := parsePlan([]string{"-quick"})
-	require.NoError(t, err)
-	p.expiry, p.grace, p.contend, p.wakeups = patientExpiry, patientGrace, 200*time.Millisecond, 8
-	s, err := startServers(nodes)
-	require.NoError(t, err)
-	l := newLab(p, s)
-	t.Cleanup(func() {
-		require.NoError(t, l.close())
-		require.NoError(t, s.stop())
-	})
-	cells := sc.cells(plan{})
-	i := slices.IndexFunc(cells, func(c cell) bool { return c.Library == library })
-	return l, cells[i]
-}
-
-// measureLonger measures c until the figure of that key is positive, each time for twice as long. On a slow machine nobody
-// may get a lock in so short a time.
-func measureLonger(t *testing.T, l *lab, c cell, key string) figures {
-	for range 6 {
-		f, err := sampleOnce(t.Context(), l, c)
-		require.NoError(t, err, c.Library)
-		if f[key] > 0 {
-			return f
-		}
-		l.plan.cell *= 2
-		l.plan.contend *= 2
-		l.plan.transfer *= 2
-		l.plan.badNode *= 2
-	}
-	require.Fail(t, "the figure stays 0", "%s of %s", key, c.Library)
-	return nil
-}

@@ -147,29 +147,3 @@ func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 	})
 	assert.Empty(t, missing)
 }
-
-func TestToldAgain(t *testing.T) {
-	of := map[string]history.Event{
-		"begin": {Kind: history.Fault, What: string(readOnly) + " for 1s: node 1"}, "end": {Kind: history.Fault, What: string(readOnly) + " for 1s: node 1", Ends: true},
-		"frozen": {Kind: history.Fault, What: string(freeze) + " for 1s: node 1"}, "thawed": {Kind: history.Fault, What: string(freeze) + " for 1s: node 1", Ends: true},
-		"down": {Kind: toldDown, Process: "1"}, "up": {Kind: toldUp, Process: "1"}, "down-2": {Kind: toldDown, Process: "2"}, "up-2": {Kind: toldUp, Process: "2"},
-	}
-	for told, want := range map[string]int{
-		"begin down end up":                           0,
-		"begin down end up begin down end up":         0,
-		"frozen down up down up thawed":               0, // another fault
-		"down up begin down end up":                   0,
-		"begin down down-2 end up up-2":               0,
-		"begin down up down end up":                   1,
-		"begin down end up begin down up down end up": 1,
-		"begin down end":                              1, // never up
-	} {
-		var events []history.Event
-		for word := range strings.FieldsSeq(told) {
-			e := of[word]
-			e.Where = "node 1"
-			events = append(events, e)
-		}
-		assert.Len(t, toldAgain(events, refusals...), want, told)
-	}
-}

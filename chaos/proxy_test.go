@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -149,30 +148,6 @@ func TestLink(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { play(wired(t)) })
 	}
-}
-
-// TestLinkSlowDelaysAndKeepsTheOrder runs in virtual time, so that synctest.Wait can wait
-// until the link has read the data.
-func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, a := net.Pipe()
-		far, b := net.Pipe()
-		client, node := end{a, t}, end{b, t}
-		l := &link{changed: make(chan struct{}), wires: map[*wire]bool{}}
-		w := &wire{client: near, node: far, ended: make(chan struct{})}
-		l.done.Go(func() { l.relay(w, toNode) })
-		heal := l.slow(toNode, time.Second)
-		start := time.Now()
-		client.send("slow ")
-		synctest.Wait()
-		heal()
-		client.send("fast")
-		node.gets("slow fast")
-		assert.Equal(t, time.Second, time.Since(start))
-		client.Close()
-		node.hasEnded()
-		l.done.Wait()
-	})
 }
 
 func TestLinkTellsNonsenseOnce(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/xml"
 	"io"
 	"strings"
 	"testing"
@@ -233,65 +232,6 @@ func TestVerdict(t *testing.T) {
 	few := made(t, "contract")
 	few.Terms = few.Terms[:2]
 	require.ErrorContains(t, few.verdict(), "only 2 locks were acquired: 3 are needed")
-}
-
-func TestSummaryTellsWhatHappened(t *testing.T) {
-	r := made(t, "contract", two)
-	r.LeftOut = 4
-	var out bytes.Buffer
-	r.summary(&out)
-	for _, want := range []string{
-		"again: go run ./chaos -scene contract -for 1s -seed 9",
-		"1 faults\n      1  freeze\n      4  left out: libfaketime is not here",
-		"3 locks acquired, of 3 tried",
-		"3  plain",
-		`520ms exclusion "quick": <two> & more`,
-		"0.500000 begins: freeze for 100ms: node 2",
-		"0.500000 1/plain/4 #0 unlock\n",
-		"0.550000 node 1 has {quick}:fence for 77ms",
-		"0.600000 ends: freeze",
-		"held, until 1.000000, token 1",
-		"FAILED: 1 violations: exclusion",
-	} {
-		assert.Contains(t, out.String(), want)
-	}
-	assert.NotContains(t, out.String(), "has slow") // the summary must leave out the events of another lock
-	assert.NotContains(t, out.String(), "#2")       // the summary must leave out events long after the violation
-}
-
-func TestPageShowsHoldsAndFaults(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, made(t, "contract", two).writePage(&out))
-	text := out.String()
-	for _, want := range []string{
-		"<text x=\"4\" y=\"12\">quick</text>", "<text x=\"4\" y=\"12\">process 3</text>",
-		"freeze for 100ms: node 2</title>", "1/plain/4 #0 [1ns, 500ms), 499.999999ms, token 1</title>",
-		"&lt;two&gt; &amp; more", "FAILED: 1 violations",
-	} {
-		assert.Contains(t, text, want)
-	}
-	assert.NotContains(t, text, "ZgotmplZ") // html/template writes this in place of a value that it considers unsafe
-	svg := text[strings.Index(text, "<svg"):strings.Index(text, "</svg>")] + "</svg>"
-	require.NoError(t, xml.Unmarshal([]byte(svg), new(struct{})))
-}
-
-func TestCommandRefuses(t *testing.T) {
-	for _, c := range [][2]string{
-		{"-scene none", "-scene none: there is no such scene; there are: contract"},
-		{"-for 1s", "-for 1s is out of range: 2s or more"},
-		{"-for soon", `"soon" for flag -for: parse error (-for: how long the clients lock and unlock: 2s or more)`},
-		{"-seed", "flag needs an argument: -seed"},
-		{"-seed -1", `"-1" for flag -seed`},
-		{"-report no/such/folder/page.html", "-report no/such/folder/page.html: it must be a file"},
-		{"-json /", "-json /: it must be a file"},
-		{"more", `unexpected argument "more"`},
-	} {
-		err := command(t.Context(), strings.Fields(c[0]), io.Discard)
-		require.ErrorContains(t, err, c[1])
-		var errs bytes.Buffer
-		assert.Equal(t, cli.Misuse, cli.Status("chaos", err, io.Discard, &errs))
-		assert.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
-	}
 }
 
 func TestCommandWithoutServersSaysHowToInstallThem(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 )
 
-// The tests with real databases are in the module examples/fencing, so that this module does not
+// The tests with real databases are in examples/fencing, so that this module does not
 // depend on their drivers.
 func TestSQLTokenZeroSendsNothing(t *testing.T) {
 	for _, guard := range []*fencing.SQL{

@@ -72,7 +72,7 @@ func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
 			rs := jittery(t, nodes, rand.New(rand.NewPCG(uint64(i), 1)), 20*time.Millisecond)
 			k.starts(all.run, gocron.WithDistributedLocker(k.locker(rs)))
 		}
-		n := testlength.Of(50, 50, 2000)
+		n := testlength.Of(25, 50, 2000)
 		time.Sleep(time.Duration(n) * every)
 		counts := all.counts()
 

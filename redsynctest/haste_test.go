@@ -43,6 +43,7 @@ func (h hurry) attempted(ctx context.Context, a observe.Attempt) {
 // A test in virtual time ends, and waiters make no haste, where a node lacks the key of a holder, and where restart guards ignore
 // a majority. With the rules against haste switched off they do.
 func TestWaitersMakeNoHaste(t *testing.T) {
+	testlength.NotShort(t)
 	readers := func(t *testing.T, of processes, nodes *redsynctest.Nodes, _ uint64, options ...redsync.Option) []history.Event {
 		nodes.Node(2).Down()
 		nodes.HoldBySomebody("x")

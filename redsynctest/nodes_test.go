@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -244,6 +245,7 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 // Unlock returns as soon as a quorum has confirmed the release. HoldBySomebody must not fail
 // because another node still has the key.
 func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		for i := range 30 {
 			name := fmt.Sprint("orders:", i)
@@ -267,6 +269,7 @@ func TestAdvanceMovesTheNodesAlone(t *testing.T) {
 }
 
 func TestRequireNothingLeftWaitsForReleasesThatAreUnderWay(t *testing.T) {
+	testlength.NotShort(t)
 	nodes := redsynctest.Start(t, 9)
 	rs := nodes.Redsync().With(redsync.WithTimeoutFactor(0.4))
 	for range 300 {
@@ -328,6 +331,7 @@ func warm(tb testing.TB, rs *redsync.Redsync) {
 
 // A process that is cut off can neither extend nor release. Its lock is lost at Until, and somebody else gets it.
 func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
+	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		process := s.Process(redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(0.4))
 		mutex := locked(s, process.NewMutex(name, redsync.WithWatchdog()))
@@ -468,6 +472,7 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 // Lock returns once a quorum has granted the lock. Expire must wait for the other nodes: if it did
 // not, a later SET would bring a key back.
 func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
+	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		for i := range 30 {
 			name := fmt.Sprint(name, i)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows how a lock is adopted: with WithSequencer, and with WithValue.
@@ -25,6 +26,7 @@ func (f field) given(options ...redsync.Option) redsync.Sequencer {
 }
 
 func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
+	testlength.NotShort(t)
 	for name, options := range map[string]opts{"fencing": {withFencing}, "no fencing": nil} {
 		playAs(t, name, func(f field) {
 			other := f.another()

@@ -76,6 +76,7 @@ var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
 
 // The rows are those of the table in docs/nodes.md. Each call works after a rest and at once, for each kind of lock.
 func TestCallsToFarNodes(t *testing.T) {
+	testlength.NotShort(t)
 	at, every := 0, testlength.InGate(15, 9, 5, 1) // no divisors of the number of calls and kinds
 	for _, c := range []struct {
 		name   string
@@ -184,6 +185,7 @@ func TestNodeThatIsBeingConnectedDelaysNobody(t *testing.T) {
 // All connections end with the first command of a call, as after the process was frozen. The call asks again on new
 // connections, and succeeds. Whatever the lost commands have done, or do later, nothing stays behind.
 func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
+	testlength.FromGate(t)
 	parallelComputing(t)
 	options := map[string]redsync.Option{
 		"plainly": withTries(1), "fenced": withFencing, "fair": withFair,

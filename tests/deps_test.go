@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // mayImport lists, for the packages of the library, what their code may import besides the standard library. A "." stands
@@ -50,7 +52,7 @@ const forTests = "testing testing/ ./redsynctest ./internal/embedded ./internal/
 	"github.com/alicebob/miniredis/ github.com/yuin/gopher-lua/ github.com/stretchr/testify/"
 
 // nobodyImports are programs and test suites with modules of their own. No package may import them.
-const nobodyImports = "./chaos/ ./bench/ ./examples/fencing/ ./examples/paused/ ./examples/yourtests/"
+const nobodyImports = "./chaos/ ./bench/ ./examples/"
 
 type listedPackage struct {
 	ImportPath                         string
@@ -60,6 +62,7 @@ type listedPackage struct {
 // TestImportsRunOneWay holds the import directions: the library -> queue -> lease -> quorum -> claim ->
 // script -> wire -> go-redis; pool -> wire; fencing -> go-redis; redsynctest and everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
+	testlength.NotShort(t)
 	seen := 0
 	for _, p := range goList(t, "./...") {
 		if allowed, ok := mayImport[inModule(p.ImportPath)]; ok {
@@ -78,6 +81,7 @@ func TestImportsRunOneWay(t *testing.T) {
 // TestProgramsDoNotGetWhatIsForTests looks at everything that the packages that programs import, import, directly or
 // not.
 func TestProgramsDoNotGetWhatIsForTests(t *testing.T) {
+	testlength.NotShort(t)
 	for _, p := range goList(t, "-deps", ".", "./pool", "./fencing", "./observe") {
 		assert.False(t, matches(forTests, p.ImportPath), "%s is for tests alone", p.ImportPath)
 	}

@@ -241,32 +241,6 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 	})
 }
 
-func TestDoThatCannotBegin(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do doing) {
-		closed := k.another()
-		shut(k, closed)
-		for want, c := range map[string]struct {
-			m  *redsync.Mutex
-			fn work
-			is []error
-		}{
-			`redsync: do "a, b": the function is nil`: {k.NewMultiMutex(both), nil, nil},
-			"must not be empty":                       {k.NewMutex(""), never, nil},
-			"no pools":                                {new(redsync.Mutex), never, []error{redsync.ErrNoPools}},
-			"closed":                                  {closed.NewMutex("lock", withValue("v")), never, []error{redsync.ErrClosed}}, // it adopts
-		} {
-			err := do(c.m, k.Context(), c.fn)
-			require.ErrorContains(k, err, want)
-			errorIs(k, err, c.is...)
-			require.NotErrorIs(k, err, redsync.ErrFailed)
-			isOver(k, c.m, redsync.ErrNotHeld)
-			k.nothingLeft()
-		}
-	})
-	var none *redsync.Mutex
-	assert.Panics(t, func() { _ = none.Do(t.Context(), nothing) }, "Do of a nil Mutex panics, as Lock does")
-}
-
 // Do fails while an earlier Lock of the same Mutex holds the lock, or an Extend that adopted it, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	for _, adopts := range []bool{false, true} {

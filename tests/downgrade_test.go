@@ -123,6 +123,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 // A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {
+	testlength.NotShort(t)
 	playMet(t, func(f field) {
 		for range testlength.InGate(20, 50, 150, 500) {
 			m := f.NewMutex("lock")

@@ -351,7 +351,7 @@ var errorExceptions = map[[3]string]string{
 }
 
 func TestErrorsByOperationModeAndCause(t *testing.T) {
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	parallelComputing(t)
 	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 61, 5, 1) // no divisor of the number of modes
 	for cause, row := range sorted(errorTable) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -149,6 +150,7 @@ func inText(words string) func(error) bool {
 // mean something else here, so their rows have their words alone. Where redsync v4 says "taken" although nobody else has
 // the lock, this library does not.
 func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
+	testlength.NotShort(t)
 	const (
 		taken   = "(ErrTaken), switch, As(ErrTaken), taken"
 		nodes   = "As(RedisError), Unwrap, Errors, node, cause"

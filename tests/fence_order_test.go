@@ -135,6 +135,7 @@ func (c *contest) fault(random *rand.Rand) {
 }
 
 func TestALaterLockHasAHigherToken(t *testing.T) {
+	testlength.FromGate(t)
 	parallelComputing(t)
 	seeds, acquired, turns := testlength.Of(1, 1, 30), 0, testlength.InGate(5, 5, 12, 30)
 	for seed := range seeds {

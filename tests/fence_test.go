@@ -186,6 +186,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 // A majority restarts empty, while the clock of one process is ahead of the other's by the most that is allowed. Without
 // the guard, the order of the tokens depends on the clocks.
 func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
+	testlength.NotShort(t)
 	for guarded, options := range guards {
 		for _, skew := range []time.Duration{0, 10 * sec} {
 			playAs(t, fmt.Sprint(guarded, skew), func(f field) {
@@ -303,43 +304,6 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	})
 }
 
-// raising raises the registers of these nodes beyond every proposed token, before each of the next scripts.
-func (f field) raising(times int, nodes ...int) {
-	for _, i := range nodes {
-		next := uint64(5000000000000000)
-		f.nodes[i].On("evalsha", times, embedded.Fault{Then: func([]string) {
-			next += 10
-			_ = f.nodes[i].Set(fenceKey, fmt.Sprint(next))
-			f.nodes[i].SetTTL(fenceKey, hour)
-		}})
-	}
-}
-
-func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
-	for raised, token := range map[int]uint64{1: 5000000000000011, 2: 5000000000000021, 9: 0} { // 9: for all rounds
-		playAs(t, fmt.Sprint(raised), func(f field) {
-			m := f.fenced(hearsAll).NewMutex("lock")
-			f.raising(raised, allNodes...)
-			before := f.commands("evalsha")
-			err := m.TryLock()
-			assert.Equal(f, token, m.Fence())
-			if token != 0 {
-				require.NoError(f, err)
-				assert.Equal(f, before+5*(raised+1), f.scripts())
-				f.unlock(m)
-			} else {
-				errorIs(f, err, redsync.ErrNoQuorum)
-				require.ErrorContains(f, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
-				assert.Equal(f, before+5*4, f.scripts(), "three rounds, and a release")
-				for i := range f.nodes {
-					assert.Contains(f, []string{"5000000000000030", "5000000000000040"}, fenceOf(f, i), "the release raises nothing")
-				}
-			}
-			f.noKeys()
-		})
-	}
-}
-
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 	for _, odd := range []string{"abcdefghijklmnopqrstuvwxyz", "18446744073709551616", "-9999999999999999999999999"} {
 		playAs(t, odd, func(f field) {
@@ -428,6 +392,7 @@ func (f field) locksThrice(rs *redsync.Redsync, kind string, last uint64) uint64
 // Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
 // other node. Observers are told once.
 func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
+	testlength.NotShort(t)
 	for kind := range fencedKinds {
 		for i, poison := range poisons {
 			if kind != "plain" && i > 0 && testlength.InGate(0, 0, 1, 1) == 0 {
@@ -459,6 +424,7 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 // A quorum of nodes has such a register. Nobody gets a token from it that is 2^63 or more. Below that, the clock of a
 // client was wrong: the next token is just high enough for a quorum.
 func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
+	testlength.NotShort(t)
 	numbers := strings.NewReplacer("over", "18446744073709551615", "wrong", "1000000000000000",
 		"poison", "1500000000000000", "highest", "9223372036854775807")
 	for registers, followed := range map[string]string{

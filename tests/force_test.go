@@ -37,6 +37,7 @@ func channelOf(h redsync.Holder) string { return fmt.Sprintf("redsync:%016d", h.
 
 // The next in line has the lock at once.
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
+	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		for _, owner := range []opts{nil, {withOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
@@ -268,6 +269,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 // which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
 // that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
+	testlength.NotShort(t)
 	for name, option := range map[string]redsync.Option{"plain": forever, "seen": forever, "readers": withShared} {
 		step := time.Duration(testlength.InGate(8, 4, 2, 1)) * ms
 		for offset := -12 * ms; offset <= 12*ms; offset += step {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file fuzzes names, options, registers and Sequencers, on nodes in virtual time.
@@ -53,6 +54,7 @@ func allowed(name string) bool { return name != "" && script.Reserved(name) == "
 // of another process at once, extends, and leaves no key except for its register. None of that touches a key of another
 // name.
 func FuzzName(f *testing.F) {
+	testlength.NotShort(f)
 	names := strings.Split("lock,, ,\x00,\n,\r\n$3\r\n,',\",\\,{b},{,},{},a}b,{}x,{{b}},{b}:queue,{b}:fence,{b}:{b}:queue,:queue,queue,"+
 		"\xff\xfe,säule ☃,%s%d,--,KEYS[1],redsync:0000000000000000,0,-1,nil,*,a b,\x1b[0m", ",")
 	for _, name := range append(names, strings.Repeat("n", 20_000), strings.Repeat("{", 300)) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows what a generator of values must return.
@@ -151,6 +152,7 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 }
 
 func TestAValueOfTheUsersOwnComesBack(t *testing.T) {
+	testlength.NotShort(t)
 	for name, use := range sorted(sameValue) {
 		t.Run(name, func(t *testing.T) { play(t, func(f field) { use(f, repeating(rand.Text())) }) })
 	}

@@ -68,6 +68,7 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 // A chain of hand-overs ends at its time limit. The release at its end tells the process whether other processes wait.
 // The next release lets them in. Meanwhile the lock is handed over about once per millisecond.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
+	testlength.NotShort(t)
 	for expiry, limit := range map[time.Duration]time.Duration{guard: 20 * ms, 100 * ms: 10 * ms} {
 		playMetAs(t, expiry.String(), func(f field) {
 			other := f.another()
@@ -108,6 +109,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 }
 
 func TestNoHandOver(t *testing.T) {
+	testlength.NotShort(t)
 	value := withGenValueFunc(func() (string, error) { return fmt.Sprint(rand.Uint64()), nil }) //nolint:gosec // no secret
 	short := withExpiry(100 * ms)
 	for name, c := range map[string]struct {

@@ -83,27 +83,8 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	}
 }
 
-// Several names: one Status each. A holder of one of them, and a holder of all.
-func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
-	play(t, func(f field) {
-		b := f.theirs("b", withFencing)
-		s := f.inspected(f.NewMultiMutex([]string{"a", "b", "c"}))
-		assert.Equal(f, redsync.StateHeld, s.State)
-		require.Len(f, s.Holders, 1)
-		assert.Equal(f, []string{"b"}, s.Holders[0].Names)
-		for i, state := range []redsync.State{redsync.StateFree, redsync.StateHeld, redsync.StateFree} {
-			assert.Equal(f, state, s.Names[i].State)
-		}
-		assert.Equal(f, s.Holders, s.Names[1].Holders)
-		assert.Empty(f, s.Names[0].Holders)
-		assert.Equal(f, b.Fence(), s.Register)
-		assert.Equal(f, b.Fence(), s.Names[1].Register)
-		assert.Zero(f, s.Names[2].Register)
-		assert.Nil(f, s.Names[1].Nodes)
-	})
-}
-
 func TestInspectSaysWhoWaits(t *testing.T) {
+	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
 			holder := locked(f, kind.rival(f.another(), withWatchdog))
@@ -203,36 +184,6 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 	}
 }
 
-// A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
-func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
-	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a", withNodeTimeout(300*ms)))
-		synctest.Wait()
-		f.freeze(3)
-		start := time.Now()
-		s := f.inspected(m)
-		took(f, start, 300*ms)
-		assert.Equal(f, redsync.StateHeld, s.State)
-		require.ErrorContains(f, s.Nodes[3].Err, "no answer within 300ms")
-		var node *redsync.RedisError
-		require.ErrorAs(f, s.Nodes[3].Err, &node)
-		assert.Equal(f, 3, node.Node)
-
-		ctx, start := limited(f, 10*ms), time.Now()
-		s, err := m.Inspect(ctx)
-		require.NoError(f, err, "it was decided")
-		took(f, start, 10*ms)
-		assert.Equal(f, redsync.StateHeld, s.State)
-
-		f.freeze(1, 2)
-		s, err = m.Inspect(limited(f, 10*ms))
-		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
-		assert.Equal(f, redsync.StateUnknown, s.State)
-		assert.NotContains(f, err.Error(), "300ms")
-		f.thaw(1, 2, 3)
-	})
-}
-
 func TestInspectThatAsksNobody(t *testing.T) {
 	play(t, func(f field) {
 		closed := f.another()
@@ -326,36 +277,6 @@ func TestNoFormShowsTheValue(t *testing.T) {
 				assert.NotContains(f, shown.String(), fmt.Sprintf(form, value))
 			}
 			f.unlock(m)
-		})
-	}
-}
-
-// A key that no lock can have ends no connection: other locks are held and extended on the same connections.
-func TestAHugeValueEndsNoConnection(t *testing.T) {
-	testlength.NotShort(t) // the race detector takes long for so many bytes
-	for key, want := range map[string]error{"lock": redsync.ErrNoQuorum, "{lock}:queue": nil, fenceKey: nil} {
-		playAs(t, key, func(f field) {
-			holder := f.theirs("lock", withOwner("them"), withWatchdog)
-			f.meet()
-			connected := func() (count int) {
-				for _, n := range f.nodes {
-					count += n.TotalConnectionCount()
-				}
-				return count
-			}
-			before := connected()
-			for _, n := range f.nodes {
-				require.NoError(f, n.Set(key, strings.Repeat("x", 17<<20)))
-			}
-			_, err := f.NewMutex("lock").Inspect(f.Context())
-			require.Equal(f, want == nil, err == nil)
-			if want != nil {
-				errorIs(f, err, want)
-				require.ErrorContains(f, err, "too long")
-			}
-			require.Error(f, f.NewMutex("lock", withOwner("me")).TryLock())
-			assert.Equal(f, before, connected())
-			_, _ = holder.Unlock()
 		})
 	}
 }

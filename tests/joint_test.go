@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -93,6 +94,7 @@ func digits(text string) (all []int) {
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
+	testlength.NotShort(t)
 	for name, c := range map[string]struct {
 		before, after, frozen string // a digit for each node
 		locks                 bool
@@ -135,6 +137,7 @@ var addresses = map[string]func(change, ...int) []pool.Pool{"one address": chang
 
 // Joint processes and processes with one of the sets exclude each other: one node is replaced, or all, or there are fewer.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
+	testlength.NotShort(t)
 	for _, latter := range []string{"01235", "56789", "134"} {
 		changing(t, 10, func(s change) {
 			after := digits(latter)
@@ -155,6 +158,7 @@ func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 
 // A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
+	testlength.NotShort(t)
 	for kind, after := range addresses {
 		for _, options := range []opts{nil, {withFair}, {withFencing}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
@@ -186,6 +190,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 // Every address changes, but no server does. A joint process locks at the first attempt, even if many callers begin at
 // once and each makes a Redsync of its own.
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
+	testlength.FromGate(t)
 	changing(t, 5, func(s change) {
 		after := clientsOf(s.nodes)
 		obtains := func(name string) *redsync.Mutex {
@@ -256,6 +261,7 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 // A release by a joint process wakes waiters of joint processes and of processes with one of the sets. A release by
 // a process with one of the sets wakes waiters of joint processes.
 func TestJointWaitersAreWoken(t *testing.T) {
+	testlength.FromGate(t)
 	for _, pair := range [][2]int{{0, 1}, {1, 0}, {1, 2}, {1, 3}, {3, 1}} {
 		for name, mode := range modes {
 			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
@@ -357,6 +363,7 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 }
 
 func TestOpenJoint(t *testing.T) {
+	testlength.NotShort(t)
 	opens := func(before, after string, options ...redsync.Option) error { // ports
 		_, err := redsync.OpenJoint(limited(t, sec), strings.Fields(before), strings.Fields(after), options...)
 		return err
@@ -381,6 +388,7 @@ func TestOpenJoint(t *testing.T) {
 // A fleet moves from one node to five, process by process, while it locks. The lock is held through each change of a
 // process, and never twice.
 func TestJointFromOneNodeToFive(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range map[string]struct {
 		five  []int
 		joint bool

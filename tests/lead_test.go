@@ -184,6 +184,7 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 
 // A leader resigns by its function, or because its context ends.
 func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
+	testlength.FromGate(t)
 	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
@@ -237,6 +238,7 @@ func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 
 // A function that ignores the end of its context keeps its own process from leading again, but no other process.
 func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
+	testlength.NotShort(t)
 	onElection(t, func(e *election) {
 		stubborn, runs := e.newProcess(), 0
 		done := make(chan error, 1)
@@ -314,6 +316,7 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 
 // Candidates go on even if all nodes are silent for a long time.
 func TestCandidatesOutliveTheNodes(t *testing.T) {
+	testlength.FromGate(t)
 	for _, c := range []struct {
 		fail, mend func(k kit, nodes ...int)
 		within     time.Duration // a candidate must lead again by then
@@ -340,6 +343,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 }
 
 func TestRetryDelaysOfCandidates(t *testing.T) {
+	testlength.NotShort(t)
 	onElection(t, func(e *election) {
 		e.runs(e.newProcess())
 		var asked atomic.Int64
@@ -367,6 +371,7 @@ const (
 // TestTakeOver shows the bounds of docs/leaders.md. A process that is cut off plays one that has died. The leader dies, or
 // also the first of the queue, or the first two.
 func TestTakeOver(t *testing.T) {
+	testlength.NotShort(t)
 	for _, c := range []struct {
 		die   int // how many candidates die, in the order of the queue; the leader is the first
 		delay time.Duration

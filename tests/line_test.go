@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows the line in which the waiters of one process stand.
 
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	testlength.NotShort(t)
 	const waiters = 30
 	for name, options := range map[string]opts{
 		"handed over":     nil,

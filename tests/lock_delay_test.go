@@ -6,11 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows how WithLockDelay keeps others out.
 
 func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
+	testlength.NotShort(t)
 	for _, extended := range []bool{false, true} {
 		onKit(t, func(k kit) {
 			gone := k.nodes.Process()

@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -33,6 +34,7 @@ func newLogbook() *logbook {
 func (l *logbook) option() redsync.Option { return redsync.WithLogger(slog.New(l)) }
 
 func TestLoggerLevels(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range map[string]struct {
 		happens func(f field)
 		want    map[string]int // entries above the level debug
@@ -253,27 +255,10 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	})
 }
 
-// While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
-func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
-	playMet(t, func(f field) {
-		book, r := newLogbook(), &redsynctest.Recorder{}
-		rs := f.With(book.option(), recordsTo(r))
-		f.freeze(majority...)
-		errorIs(f, rs.NewMutex("lock").LockContext(limited(f, minute)), redsync.ErrNoQuorum)
-		attempts, _ := of[observe.Attempt](r)
-		assert.GreaterOrEqual(f, len(attempts), 30) // an observer is told of each attempt
-		got := book.linesOf("no quorum")
-		require.Len(f, got, 2)
-		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
-			`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `, got[0])
-		assert.Regexp(f, `00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`, got[1])
-		f.thaw(majority...)
-	})
-}
-
 // The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
 // A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
+	testlength.FromGate(t)
 	playMet(t, func(f field) {
 		book := newLogbook()
 		log := book.option()
@@ -323,6 +308,7 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 
 // A program that makes a logger for each request gets no line for each request.
 func TestLogOfLoggersForEachRequest(t *testing.T) {
+	testlength.FromGate(t)
 	playMet(t, func(f field) {
 		f.kill(majority...)
 		book := newLogbook()
@@ -374,6 +360,7 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 // While all is well, there is no line above Debug, whatever the program does. That includes contention, a context that
 // ends in an attempt on a lock that is taken, and Close while locks are held.
 func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
+	testlength.FromGate(t)
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		book := newLogbook()
 		tr.Redsync = tr.With(book.option())

@@ -58,6 +58,7 @@ func partitioned(nodes embedded.Nodes, hole *atomic.Bool) *redsync.Redsync {
 // The holder must learn of the loss before anybody else can have the lock. It learns earlier by the drift, and by the
 // time between the start of its last command and the nodes' execution of that command.
 func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
+	testlength.NotShort(t)
 	var hole *atomic.Bool
 	for name, fault := range map[string]func(f field){
 		"a majority frozen": func(f field) {
@@ -358,6 +359,7 @@ func (k kit) limited(ctx context.Context, d time.Duration) context.Context {
 
 // A call whose context belongs to the lock does what it does with a context that does not.
 func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
+	testlength.NotShort(t)
 	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
 		t.Helper()
 		kitMet(t, func(k kit) {

@@ -25,6 +25,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -611,6 +612,7 @@ func texts(page string) map[string]*regexp.Regexp {
 
 // docs/errors.md has each error that is provoked, and nothing else. docs/operating.md has each line of the log.
 func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
+	testlength.NotShort(t)
 	patterns, seen := texts(read(t, "../docs/errors.md")), map[string]bool{}
 	row, rows := regexp.MustCompile("(?m)^\\| (Error|Warn|Info) \\| (`[^`]+`)"), map[string]bool{} // whether it was seen
 	for _, match := range row.FindAllStringSubmatch(read(t, "../docs/operating.md"), -1) {

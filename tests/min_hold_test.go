@@ -13,6 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -52,6 +53,7 @@ func (f field) taken() {
 // Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than
 // the expiry.
 func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
+	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		for _, expiry := range []time.Duration{8 * sec, minute} {
 			for _, fencing := range []bool{false, true} {
@@ -150,6 +152,7 @@ func TestMinHoldAndExtensions(t *testing.T) {
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
+	testlength.NotShort(t)
 	for _, expiry := range []time.Duration{sec, minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {

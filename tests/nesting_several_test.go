@@ -65,27 +65,3 @@ func TestACallOnTwoHolds(t *testing.T) {
 		})
 	}
 }
-
-// A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
-func TestPermitsDoNotJoin(t *testing.T) {
-	playMet(t, func(f field) {
-		two := twoPermits
-		f.inside("lock", func(ctx context.Context) {
-			synctest.Wait()
-			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", withPermits(5))} {
-				f.refusesNested(ctx, m, redsync.ErrNested, `permit of "lock"`)
-				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
-			}
-			noError(f, f.Do(ctx, "other", nothing, two))
-			noError(f, f.does("lock", nothing, two)) // a Do that does not get the context acquires a second permit
-			noError(f, f.Do(ctx, "lock", func(inner context.Context) error {
-				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))
-				synctest.Wait()
-				f.refusesNested(inner, f.NewMutex("lock", two), redsync.ErrNested)
-				f.joins(inner, f.NewMutex("lock"), redsync.FromContext(inner), "the lock")
-				return nil
-			}))
-		}, two)
-		f.inside("lock", func(ctx context.Context) { noError(f, f.Do(ctx, "lock", nothing, onePermit)) })
-	})
-}

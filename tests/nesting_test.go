@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests calls inside the function of a Do on the same name. The context says who owns the hold.
@@ -222,6 +223,7 @@ var ways = map[string]func() error{
 // The hold lasts until joined calls have returned, even if the context that they were given does not end with the outer
 // context. Do ends the contexts of their functions.
 func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
+	testlength.NotShort(t)
 	for name, end := range ways {
 		playAs(t, name, func(f field) {
 			other := f.another()

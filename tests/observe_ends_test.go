@@ -54,6 +54,7 @@ func (s ending) forget() {
 
 // Each ending is played with one kind of lock, in turn. From the length of the gate on, it is played with each kind.
 func TestEachLockEndsOnce(t *testing.T) {
+	testlength.FromGate(t)
 	ends := maps.Clone(endings)
 	for name, lose := range losses {
 		for call, do := range doings {

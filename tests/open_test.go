@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -78,6 +79,7 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 }
 
 func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
+	testlength.NotShort(t)
 	t.Parallel()
 	addresses := []string{closedPort(t)}
 	for range 2 {
@@ -97,6 +99,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 
 // Open waits for a node that is just starting, and says so. It does not wait where no later answer can help.
 func TestOpenWaitsForANodeThatStarts(t *testing.T) {
+	testlength.NotShort(t)
 	t.Parallel()
 	for _, password := range []string{"", "secret"} {
 		log, late, address := &safeLog{}, miniredis.NewMiniRedis(), closedPort(t)
@@ -191,30 +194,6 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-func TestPingWithoutAQuorum(t *testing.T) {
-	for name, fails := range map[string]func(f field, nodes ...int){"frozen": field.freeze, "down": field.kill} {
-		t.Run(name, func(t *testing.T) {
-			pinging(t, func(f field, log *safeLog) {
-				noError(f, f.Ping(f.Context()))
-				fails(f, 0, 1, 2)
-				for _, most := range []time.Duration{5 * sec, sec} {
-					start := time.Now()
-					err := f.Ping(limited(f, most))
-					assert.LessOrEqual(f, time.Since(start), most)
-					errorIs(f, err, redsync.ErrNoQuorum)
-					assert.NotErrorIs(f, err, redsync.ErrFailed)
-					says(f, err, "redsync: Ping: 2 of 5 nodes answered, 3 needed: ", ": node #0 (127.0.0.1:7001): ")
-					assert.NotContains(f, err.Error(), "#3")
-				}
-				assert.Equal(f, []string{""}, log.take())
-				err := f.Ping(parentOf(nil))
-				require.EqualError(f, err, "redsync: Ping: context canceled")
-				assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
-			})
-		})
-	}
-}
-
 func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 	play(t, func(f field) {
 		var none *redsync.Redsync
@@ -286,6 +265,7 @@ func setDefault(t *testing.T, log *safeLog) {
 
 // Open returns once a quorum has answered.
 func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
+	testlength.NotShort(t)
 	log, refuses := &safeLog{}, miniredis.RunT(t)
 	setDefault(t, log)
 	refuses.RequireAuth("secret")

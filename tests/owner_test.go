@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests WithOwner: what values say with it, in each mode, and which locks are then handed over or shared.
@@ -37,6 +38,7 @@ func (u user) ownedBy(value, label string, since time.Time) {
 // The nodes have the value of each kind of lock with its owner, on single and joint sets, whether the Mutex or the Redsync
 // has the option.
 func TestOwnerOfEachKind(t *testing.T) {
+	testlength.FromGate(t)
 	for title, e := range environments {
 		for _, kind := range lockKinds {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
@@ -92,37 +94,6 @@ func TestOwnerInDoAndLead(t *testing.T) {
 		noError(t, k.Lead(k.Context(), "lock", says, owned))
 		assert.Equal(t, 3, calls)
 	})
-}
-
-// A hold that was adopted keeps the owner of its giver, also when it is given on. The next Lock of the receiver says the
-// receiver.
-func TestOwnerOfAnAdoptedLock(t *testing.T) {
-	for _, kind := range lockKinds {
-		playMetAs(t, kind.column, func(f field) {
-			receiver := f.as(f.another())
-			f.closes(receiver.Redsync)
-			label := "giver " + oddLabel
-			giver, since := kind.lock(f.Redsync, withOwner(label)), time.Now()
-			locked(f, giver)
-			s := f.detaches(giver)
-			time.Sleep(sec)
-			m := receiver.NewMutex(s.Name, withSequencer(s), withOwner("receiver"))
-			receiver.extends(m)
-			f.ownedBy(peek.Value(m), label, since)
-			noError(f, f.current(f.Redsync, s))
-			given := f.detaches(m)
-			assert.Equal(f, s.Value, given.Value)
-			m = receiver.NewMutex(s.Name, withSequencer(given), withOwner("receiver"))
-			noError(f, m.Do(f.Context(), func(ctx context.Context) error {
-				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
-				return nil
-			}))
-			synctest.Wait()
-			locked(f, m)
-			receiver.ownedBy(peek.Value(m), "receiver", time.Now())
-			receiver.unlock(m)
-		})
-	}
 }
 
 // A label that the option refuses is an error of every operation. The text shows it so that a terminal does nothing.

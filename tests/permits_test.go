@@ -100,37 +100,6 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 	})
 }
 
-// When nobody else comes at the same moment, one round trip is enough, however many permits are taken. A Mutex asks first
-// for the slot that it had last.
-func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
-	play(t, func(f field) {
-		const n = 16
-		var held []*redsync.Mutex
-		for range n {
-			m := f.another().NewMutex("lock", permitsOf(n, 1)...)
-			before := f.traffic()
-			obtained(f, m)
-			assert.Equal(f, 5, f.traffic()-before)
-			held = append(held, m)
-		}
-		erred(f, f.tries(permitsOf(n, 1)...))
-		synctest.Wait()
-		for _, m := range held {
-			before := f.traffic()
-			f.unlock(m)
-			assert.Equal(f, 5, f.traffic()-before)
-		}
-		slots := map[int]bool{}
-		for range 3 {
-			locked(f, held[0])
-			slots[slices.Index(f.owners(0, n), held[0].Value())] = true
-			f.unlock(held[0])
-		}
-		assert.Len(f, slots, 1)
-		f.nothingOfPermits()
-	})
-}
-
 // A node that answers late may have granted another slot than the other nodes. That slot is released at once, whether
 // the holder still holds its permit or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
@@ -309,31 +278,4 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		f.unlock(m)
 		f.nothingOfPermits()
 	})
-}
-
-// Unlock hands a permit to a waiter of the process only if that waiter wants the same number of the same permits.
-func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
-	for name, next := range map[string]opts{
-		"the same":            permitsOf(1, 1),
-		"another number":      permitsOf(2, 1),
-		"not to be handed on": permitsOf(1, 1, noHandOver),
-		"fair":                permitsOf(1, 1, withFair),
-	} {
-		playMetAs(t, name, func(f field) {
-			f.puts(1, "stranger", 3*sec, allNodes...)
-			m := f.locks(onePermit)
-			value := f.owners(0, 1)
-			next := f.calls(f.Redsync, append(next, patient()...)...)
-			time.Sleep(5 * ms)
-			f.unlock(m)
-			f.within(next, 10*ms)
-			time.Sleep(ms)
-			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
-			isOver(f, m, redsync.ErrNotHeld)
-			f.extends(next)
-			f.nobodyWaits()
-			f.unlock(next)
-			f.nothingOfPermits()
-		})
-	}
 }

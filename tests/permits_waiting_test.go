@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests which messages waiters for permits send, and which waiters are woken.
@@ -14,6 +16,7 @@ import (
 // A waiter that wants more permits than are free is not woken again and again by the waiters behind it, because nothing
 // has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
+	testlength.NotShort(t)
 	playMet(t, func(f field) {
 		held := f.locks(permitsOf(5, 3, withWatchdog)...)
 		other := f.another()

@@ -84,23 +84,6 @@ func TestReadmeFirstLock(t *testing.T) {
 	}
 }
 
-// The page of .ci/servers has a row for the oldest servers that the README promises, and no row with a failure.
-func TestOldestServersOfTheReadmeWereRun(t *testing.T) {
-	page := read(t, "../docs/servers.md")
-	floors := regexp.MustCompile(`(Redis|Valkey) ([\d.]+)\+`).FindAllStringSubmatch(read(t, "../README.md"), -1)
-	require.Len(t, floors, 2)
-	for _, floor := range floors {
-		assert.Contains(t, page, "\n| "+floor[1]+" "+floor[2]+".", floor[0])
-	}
-	_, table, _ := strings.Cut(page, "<!-- begin")
-	table, _, _ = strings.Cut(table, "<!-- end")
-	rows := regexp.MustCompile(`(?m)^\|.*$`).FindAllString(table, -1)
-	require.Greater(t, len(rows), 2+len(floors)-1)
-	for _, row := range rows[2:] { // below the header
-		assert.Regexp(t, `^\| (?:Redis|Valkey|Redict) [\d.]+ \| [1-9]\d* \| 0 \| \d+ \| passed \|$`, row)
-	}
-}
-
 // TestLinksOfThePagesLead looks at every relative link of every page: the file must exist, and so must the heading
 // that the link names.
 func TestLinksOfThePagesLead(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -21,6 +22,7 @@ const rounding = sec
 // A process that only finds the lock taken says that a restarted node is up again when the guard has ended, and not
 // before.
 func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
+	testlength.FromGate(t)
 	type setting struct {
 		kind    lockKind
 		options opts

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests Sequencers: their text, and what the nodes say about them.
@@ -50,29 +50,6 @@ func TestParseSequencerOfOtherTexts(t *testing.T) {
 // permitTexts returns texts of permits in these modes.
 func permitTexts(modes string) string {
 	return "redsync2.permits-" + strings.ReplaceAll(modes, " ", ".bG9jaw.0.dg,redsync2.permits-") + ".bG9jaw.0.dg"
-}
-
-// The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them. Users store
-// and send the text, so its form must not change.
-func TestSequencerOfNames(t *testing.T) {
-	for text, names := range map[string][]string{
-		"redsync1..7.dg":                           nil,
-		"redsync1.bG9jaw.7.dg":                     {"lock"},
-		"redsync2.names-1-1.YSwgYg.7.dg":           {"a", "b"},
-		"redsync2.names-5-0-1.YWNjOjEsICwgeA.7.dg": {"acc:1", "", "x"},
-		"redsync2.names-2-4.LCAsICwgLCA.7.dg":      {", ", ", , "},
-		"redsync2.names-4-1.YSwgYiwgYw.7.dg":       {"a, b", "c"},
-		"redsync2.names-1-4.YSwgYiwgYw.7.dg":       {"a", "b, c"},
-	} {
-		s := sequencerOfNames(names, 7, "v")
-		assert.Equal(t, strings.Join(names, ", "), s.Name)
-		assert.Equal(t, names, s.Names())
-		assert.Equal(t, text, s.String())
-		assert.True(t, s == must(redsync.ParseSequencer(text)))
-		assert.Equal(t, len(names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
-	}
-	assert.NotEqual(t, sequencerOfNames([]string{"a, b", "c"}, 7, "v"), sequencerOfNames([]string{"a", "b, c"}, 7, "v"))
-	assert.Equal(t, "redsync1.bG9jaw.7.dj4_", redsync.Sequencer{Name: "lock", Token: 7, Value: "v>?"}.String())
 }
 
 // encodings are the ways in which a Sequencer is written and read.
@@ -159,6 +136,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 }
 
 func TestCurrentWhileHeld(t *testing.T) {
+	testlength.NotShort(t)
 	for name, fault := range map[string]func(k kit){
 		"two are down":   func(k kit) { k.down(0, 1) },
 		"two are frozen": func(k kit) { k.freeze(2, 4) },
@@ -177,32 +155,6 @@ func TestCurrentWhileHeld(t *testing.T) {
 				_, _ = m.Unlock()
 			})
 		}
-	}
-}
-
-func TestCurrentAfterwards(t *testing.T) {
-	for name, end := range map[string]func(k kit, m *redsync.Mutex){
-		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * sec) },
-		"taken by another": func(k kit, m *redsync.Mutex) {
-			k.unlock(m)
-			locked(k, k.another(withFencing).NewMutex("lock"))
-		},
-		"taken by the same": func(k kit, m *redsync.Mutex) {
-			k.unlock(m)
-			locked(k, m)
-		},
-		"forgotten by a quorum":  func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
-		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
-	} {
-		kitAs(t, name, func(k kit) {
-			server := k.another(hearsAll) // it waits for all nodes that can prove the end
-			m := k.held(withFencing)
-			s := m.Sequencer()
-			end(k, m)
-			synctest.Wait()
-			errorIs(k, k.current(server, s), redsync.ErrLockAlreadyExpired)
-			_, _ = m.Unlock()
-		})
 	}
 }
 

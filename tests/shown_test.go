@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -199,6 +200,7 @@ func (echoed) RedisError()     {}
 
 // Whatever a node repeats of a command, no error and no line of the log has a part of the value.
 func TestNoTextOfANodeShowsAValue(t *testing.T) {
+	testlength.FromGate(t)
 	values := []string{"", "secret", "seven pomegranates, \"quoted\" ones", "\x01\xff\x02 odd mandarins \u202e"}
 	made := 0
 	refuses := func(format string) func(string) wire.Reply {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -25,6 +26,7 @@ var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
 }
 
 func TestErrTakenSaysTheOwner(t *testing.T) {
+	testlength.NotShort(t)
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {
@@ -47,32 +49,6 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
-func TestWhoAsksForNoOwner(t *testing.T) {
-	play(t, func(f field) {
-		holder := locked(f, f.another(withOwner("them")).NewMutex("a"))
-		f.inspected(holder) // from now on the nodes know the script
-		commands := func(call func()) int {
-			synctest.Wait()
-			before := f.commands("evalsha", "eval")
-			call()
-			synctest.Wait()
-			return f.commands("evalsha", "eval") - before
-		}
-		owned, plain := f.NewMutex("a", withOwner("me")), f.NewMutex("a")
-		without := commands(func() { erred(f, plain.TryLock()) })
-		assert.Equal(f, without+5, commands(func() { erred(f, owned.TryLock()) }))
-		assert.Equal(f, without, commands(func() {
-			errorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
-		}))
-		f.unlock(holder)
-		assert.Equal(f, 5, commands(func() {
-			obtained(f, owned)
-			f.unlock(owned)
-		})) // the release
-	})
 }
 
 // A holder that says no owner, and nodes that do not tell in time, change nothing of the error.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -89,34 +90,6 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A call that only stands in line takes the verdict of the last attempt in that line.
-func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
-	for name, c := range map[string]struct {
-		given func(f field)
-		after time.Duration // the context ends
-		want  verdict
-	}{
-		"the lock is taken":               {field.anothers, sec, contention},
-		"three nodes are down":            {hit(field.kill, majority...), sec, noQuorum},
-		"no attempt has an end":           {hit(field.freeze, majority...), 100 * ms, neither},
-		"an attempt has ended in silence": {hit(field.freeze, majority...), 500 * ms, noQuorum},
-	} {
-		playAs(t, name, func(f field) {
-			b := f.another()
-			c.given(f)
-			f.calls(b, forever, withFair)
-			before := f.traffic()
-			err := b.NewMutex("lock", patient()...).LockContext(limited(f, c.after))
-			assert.Equal(f, c.want, judged(f, err), "%v", err)
-			errorIs(f, err, context.DeadlineExceeded)
-			if c.want == neither {
-				f.hasSent(before)
-				assert.EqualError(f, err, `redsync: failed to acquire lock "lock": context deadline exceeded`)
-			}
-		})
 	}
 }
 
@@ -208,6 +181,7 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 
 // No text counts nodes where there is only one.
 func TestTextsOfTheOnlyNode(t *testing.T) {
+	testlength.FromGate(t)
 	for name, fails := range map[string]func(f field){
 		"silent": func(f field) { f.freeze(0) },
 		"down":   func(f field) { f.kill(0) },
@@ -236,28 +210,6 @@ func TestTextsOfTheOnlyNode(t *testing.T) {
 			}
 		})
 	}
-}
-
-// ErrTaken names the lock. For a Lock of several names that is the first name that was not free.
-func TestErrTakenHasAName(t *testing.T) {
-	play(t, func(f field) {
-		name := func(_ bool, err error) string { return isTaken(t, err).Name }
-		b := locked(t, f.NewMutex("b"))
-		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
-		assert.Equal(t, "b", name(false, err))
-		says(t, err, `failed to acquire lock "a, b, c": "b": lock already taken, locked nodes: [`)
-
-		for what := range operations(b) {
-			for _, names := range [][]string{{"x"}, {"x", "y"}} {
-				m := locked(t, f.NewMultiMutex(names))
-				time.Sleep(ms)
-				f.occupy("x", allNodes...)
-				assert.Equal(t, m.Name(), name(operations(m)[what]()), what)
-				time.Sleep(sec)
-				f.drop(names...)
-			}
-		}
-	})
 }
 
 // A waiter for several names takes the verdict of a line in which others wait for other names. Its ErrTaken has a name of

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows what wakes a waiter, and for how long a process listens.
@@ -70,6 +71,7 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 }
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
+	testlength.NotShort(t)
 	for name, fault := range map[string]func(f field){
 		"two frozen":                      hit(field.freeze, 1, 3),
 		"two dead":                        hit(field.kill, 0, 4),
@@ -169,6 +171,7 @@ func (f field) subscribers() (count int) {
 }
 
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
+	testlength.FromGate(t)
 	play(t, func(f field) {
 		b, c := f.another(), f.another()
 		m := f.held(withExpiry(10 * minute))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows what Watch yields and when, and what it costs.
@@ -190,6 +191,7 @@ func (f field) publishes(nodes ...int) {
 var allNodes, majority = []int{0, 1, 2, 3, 4}, []int{0, 1, 2}
 
 func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
+	testlength.FromGate(t)
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
 			m := kind.lock(f.another(), withWatchdog)
@@ -247,35 +249,9 @@ func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 	})
 }
 
-func TestWatchSeesEachOfSeveralNames(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMultiMutex([]string{"a", "b", "c"}), nil)
-		w.sees(0)
-		one, two := f.another().NewMutex("b"), f.another().NewMultiMutex([]string{"a", "c"})
-		locked(f, one)
-		s := w.next(1)
-		assert.Equal(f, []string{"b"}, s.Holders[0].Names)
-		assert.Equal(f, redsync.StateFree, s.Names[0].State)
-		assert.Equal(f, redsync.StateHeld, s.Names[1].State)
-		locked(f, two)
-		w.next(2)
-		f.unlock(one)
-		s = w.next(1)
-		assert.Equal(f, []string{"a", "c"}, s.Holders[0].Names)
-		// One name is not known any more. The others are as before.
-		f.occupy("b", 0, 1)
-		f.freeze(4)
-		time.Sleep(readEvery + patience)
-		s = w.sees(1)
-		assert.Equal(f, redsync.StateUnknown, s.Names[1].State)
-		f.thaw(4)
-		f.unlock(two)
-		w.stops()
-	})
-}
-
 // Watch waits for no silent node. Without a quorum it yields that the state is unknown, and goes on.
 func TestWatchWaitsForNoSilentNode(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range map[string]struct{ fail, repair func(field, ...int) }{
 		"frozen": {field.freeze, field.thaw},
 		"dead":   {field.kill, field.restart},
@@ -342,52 +318,6 @@ func (f field) far() *redsync.Redsync {
 	f.as(rs).meet()
 	time.Sleep(readEvery)
 	return rs
-}
-
-// A message of the leader takes two hops, and so does the read that follows it.
-func TestWatchSeesALeaderWithinTwoRoundTrips(t *testing.T) {
-	play(t, func(f field) {
-		began, end, ended := make(chan time.Time, 1), make(chan struct{}), make(chan error, 2)
-		leads := func(rs *redsync.Redsync) {
-			ended <- rs.Lead(f.Context(), "lock", func(ctx context.Context) error {
-				began <- time.Now()
-				<-end
-				return ctx.Err()
-			})
-		}
-		watcher, one, two := f.far(), f.far(), f.far()
-		w := f.as(watcher).watches(watcher.NewMutex("lock"), nil)
-		time.Sleep(readEvery / 3)
-		w.sees(0)
-
-		go leads(one)
-		start := <-began
-		time.Sleep(4 * hop)
-		first := w.sees(1)
-		assert.Equal(f, 4*hop, first.at.Sub(start)) // a new leader
-
-		go leads(two)
-		time.Sleep(readEvery / 3)
-		w.nothing()
-		end <- struct{}{}
-		start = <-began
-		time.Sleep(4 * hop)
-		seen := w.fresh()
-		s := seen[len(seen)-1]
-		assert.LessOrEqual(f, s.at.Sub(start), 4*hop) // another leader
-		require.Len(f, s.Holders, 1)
-		assert.NotEqual(f, first.Holders[0].ID, s.Holders[0].ID)
-
-		time.Sleep(readEvery / 3)
-		w.fresh()
-		end <- struct{}{}
-		noError(f, <-ended)
-		noError(f, <-ended)
-		start = time.Now()
-		time.Sleep(4 * hop)
-		assert.Equal(f, 4*hop, w.sees(0).at.Sub(start)) // nobody leads
-		w.stops()
-	})
 }
 
 // The messages of a term: one for its begin, one for its end, on each node. They come after what they tell of.
@@ -508,43 +438,6 @@ func TestWatchOfASlowReader(t *testing.T) {
 		assert.InDelta(f, guard-2*readEvery, h.TTL, float64(readEvery))
 		f.unlock(m)
 		w.stops()
-	})
-}
-
-// All Watches of a process share the reads and the connections.
-func TestManyWatchesReadOnce(t *testing.T) {
-	playMet(t, func(f field) {
-		var all []*onlooker
-		before, reads := f.connections(), f.traffic()
-		for i := range 100 {
-			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(lasting)}[i%3]
-			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", withShared), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
-			all = append(all, f.watches(m, nil))
-		}
-		time.Sleep(100 * ms) // they share reads, so some wait for the next one
-		for _, w := range all {
-			w.sees(0)
-		}
-		assert.LessOrEqual(f, f.traffic()-reads, 5*12) // 11 reads, and the script that the nodes did not know
-		assert.Equal(f, 5, f.connections()-before)     // one to each node
-		time.Sleep(5 * readEvery / 2)                  // between two reads
-		reads = f.scripts()                            // without the EVAL to a node that has answered NOSCRIPT too late so far
-		time.Sleep(10 * readEvery)
-		assert.Equal(f, 10*5, f.scripts()-reads) // one read a second, of five nodes
-		m := f.held()
-		time.Sleep(2 * readEvery)
-		for _, w := range all {
-			s := w.sees(1)
-			s.Holders[0].Names[0], s.Nodes[0].Address, s.Holders = "changed", "changed", nil // each has a Status of its own
-		}
-		f.unlock(m)
-		for _, w := range all[1:] {
-			w.stops()
-		}
-		time.Sleep(readEvery)
-		all[0].sees(0)
-		all[0].stops()
-		f.nobodyWatches(1)
 	})
 }
 

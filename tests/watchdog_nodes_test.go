@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests locks with a watchdog on whole sets of nodes.
@@ -31,6 +32,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 
 // A lock with a watchdog survives faults of four seconds.
 func TestWatchdogSurvives(t *testing.T) {
+	testlength.NotShort(t)
 	next := func(times int, fault embedded.Fault) func(f field) {
 		return func(f field) { onEach(f.nodes, "evalsha", times, fault) }
 	}

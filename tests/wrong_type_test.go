@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -74,6 +75,7 @@ func isForeign(tb testing.TB, err error, key, is string) {
 
 // Every call fails at once. Nothing is repeated, no node is down, and Close has nothing to wait for.
 func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range needed {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
@@ -140,6 +142,7 @@ func commands(nodes embedded.Nodes) (n int) {
 
 // A lock whose key becomes somebody's data is lost: it may be free again as soon as that is deleted.
 func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
+	testlength.FromGate(t)
 	for name, c := range needed {
 		if c.kind.given == nil || strings.HasSuffix(c.key, ":fence") || strings.Contains(c.key, ":queue") || strings.HasSuffix(c.key, ":slots") {
 			continue

@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -51,12 +50,4 @@ func TestWithoutTheLockReadersSeeHalves(t *testing.T) {
 	_, _, _, _, halves, err := play(t, 5, true)
 	require.ErrorIs(t, err, errHalf)
 	assert.Positive(t, halves)
-}
-
-func TestCommandExitStatus(t *testing.T) {
-	testlength.NotWhileAPersonWaits(t)
-	rigtest.Statuses(t, program,
-		rigtest.Case{Args: []string{"-for", "100ms"}, Status: cli.OK},
-		rigtest.Case{Args: []string{"-for", "0"}, Status: cli.Misuse, Err: "-for must be more than 0, not 0s"},
-		rigtest.NeedsServers[1])
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -93,13 +92,6 @@ func TestShowWithoutALabelAndWithoutAQuorum(t *testing.T) {
 			"  differs: node #2 (ADDRESS) has ID\n", alike(out.String()))
 		require.NoError(t, nodes.Clients[2].Del(t.Context(), "a").Err())
 	})
-}
-
-func TestCommandExitStatus(t *testing.T) {
-	testlength.NotWhileAPersonWaits(t)
-	rigtest.Statuses(t, program,
-		rigtest.Case{Status: cli.OK},
-		rigtest.Case{Args: []string{"-name", ""}, Status: cli.Misuse, Err: `-name "" is out of range: it must not be empty`})
 }
 
 // In an outage the program prints what it has seen, and then fails.

@@ -38,5 +38,3 @@ func TestWithoutFencingTheLateEntryIsWritten(t *testing.T) {
 	require.ErrorContains(t, err, "stands behind one of", out)
 	assert.NotContains(t, out, "refused")
 }
-
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers...) }

@@ -153,5 +153,3 @@ func TestDoTellsThatItsPartIsLost(t *testing.T) {
 		nodes.Reconnect(a)
 	})
 }
-
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers...) }

@@ -53,5 +53,3 @@ func (w writer) Write(p []byte) (int, error) {
 	w(p)
 	return len(p), nil
 }
-
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program) }

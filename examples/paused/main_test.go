@@ -36,8 +36,6 @@ The data: "written by A"
 $`, rigtest.WithoutTimes(out))
 }
 
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[0]) }
-
 func TestPlayNoServers(t *testing.T) {
 	for _, library := range []string{thisLibrary, redsyncV4} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -104,21 +104,6 @@ func TestRunInterrupted(t *testing.T) {
 	})
 }
 
-func TestRunBadFlags(t *testing.T) {
-	rigtest.Misuses(t, program, map[string]string{
-		"-before ":                `-before.*"".*1 to 20`,
-		"-before 1,two":           `-before.*"two".*1 to 20`,
-		"-after 21":               `-after.*"21".*1 to 20`,
-		"-after 1,2,1":            "-after.*node 1 is there twice",
-		"-processes 0":            "-processes 0.*1 to 20",
-		"-expiry 10ms":            "-expiry 10ms.*2s to 1m0s",
-		"-expiry soon":            "-expiry.*2s to 1m0s",
-		"-wrong -after 1,2,3,4,5": "-wrong.*every quorum",
-	})
-}
-
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program) }
-
 // A judge counts a second holder only if both holds still have time left.
 func TestJudgeCountsTwoHolders(t *testing.T) {
 	var mu sync.Mutex

@@ -113,8 +113,6 @@ func TestTransferFails(t *testing.T) {
 	require.ErrorContains(t, w.store(0, Account{Name: first}, "no token"), fencing.ErrNoToken.Error())
 }
 
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers...) }
-
 // A scene is a bank and nodes inside this process.
 type scene struct {
 	bank  *Bank

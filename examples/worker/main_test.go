@@ -71,24 +71,6 @@ func TestRunCanceledInTheMiddleOfAHold(t *testing.T) {
 	})
 }
 
-func TestRunBadFlags(t *testing.T) {
-	rigtest.Misuses(t, program, map[string]string{
-		"-for -1s":                         `-for -1s.*0 \(until interrupted\) or more`,
-		"-for soon":                        `soon.*-for.*0 \(until interrupted\) or more`,
-		"-workers 0":                       "-workers 0.*1 to 100",
-		"-workers 101":                     "-workers 101.*1 to 100",
-		"-name ":                           `-name "".*not be empty`,
-		"-expiry 10ms":                     "-expiry 10ms.*100ms to 1h0m0s",
-		"-expiry 2h":                       "-expiry 2h.*100ms to 1h0m0s",
-		"-nodes localhost":                 `-nodes.*"localhost".*host:port`,
-		"-nodes a:1,a:1":                   "-nodes.*#0 and #1.*a:1",
-		"-nodes http://:secret@a":          `-nodes.*http://\.\.\.@a`,
-		"-nodes redis://:secret@host:port": "-nodes.*redis://",
-	})
-}
-
-func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[1]) }
-
 // parse returns the config of a command line.
 func parse(t *testing.T, args ...string) *config {
 	cfg := &config{}

@@ -13,24 +13,27 @@ import (
 
 //go:generate go run go.uber.org/mock/mockgen@v0.6.0 -source gomock_test.go -destination locker_test.go -package yourtests
 
-// A Locker has the whole method set of a Mutex of redsync v4.
+// A Locker is what bill needs of a Mutex.
 type Locker interface {
+	LockContext(ctx context.Context) error
+	Unlock() (bool, error)
+}
+
+// A Mutex has the whole method set of a Mutex of redsync v4.
+var _ interface {
+	Locker
 	Name() string
 	Value() string
 	Until() time.Time
 	TryLock() error
 	TryLockContext(ctx context.Context) error
 	Lock() error
-	LockContext(ctx context.Context) error
-	Unlock() (bool, error)
 	UnlockContext(ctx context.Context) (bool, error)
 	Extend() (bool, error)
 	ExtendContext(ctx context.Context) (bool, error)
 	Valid() (bool, error)
 	ValidContext(ctx context.Context) (bool, error)
-}
-
-var _ Locker = (*redsync.Mutex)(nil)
+} = (*redsync.Mutex)(nil)
 
 // bill is code under test.
 func bill(ctx context.Context, lock Locker) error {

@@ -138,7 +138,7 @@ func TestPermitTallyInAllOrders(t *testing.T) {
 		{majorities{0b001, 0b111}, []vote{a, b, c, refused, failed}},
 		{majorities{0b0111, 0b1110}, []vote{a, b, refused, failed}},
 	}
-	if testlength.Of(0, 1, 1) > 0 {
+	if testlength.InGate(0, 0, 1, 1) > 0 {
 		walks = append(walks, walk{majorities{0b11111}, []vote{a, b, refused, failed}}, walk{majorities{0b00111, 0b11100}, []vote{a, b, refused}})
 	}
 	if testlength.Of(0, 0, 1) > 0 {

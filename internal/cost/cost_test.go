@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // A figure is everything that is bounded. A held lock has no clocks; its alarms are those that it waits for.
@@ -66,6 +67,7 @@ var bounds = map[string]figure{
 const goVersion = "go1.26"
 
 func TestRowsCostWhatTheirBoundsSay(t *testing.T) {
+	testlength.NotShort(t)
 	switch {
 	case hasRaceDetector():
 		t.Skip("the race detector allocates")

@@ -2,10 +2,6 @@ package embedded_test
 
 import (
 	"context"
-	"os"
-	"strconv"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,26 +32,6 @@ func on(t *testing.T, each time.Duration, f func(t *testing.T, n *embedded.Node,
 	})
 }
 
-func TestKillLosesWhatIsOnItsWayAndDisconnectDoesNot(t *testing.T) {
-	for name, cut := range map[string]func(n *embedded.Node){
-		"": (*embedded.Node).Disconnect,
-		"kill": func(n *embedded.Node) {
-			n.Kill()
-			n.Restart(false)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-				go func() { assert.Error(t, c.Set(context.Background(), "k", "v", time.Hour).Err()) }()
-				time.Sleep(time.Millisecond / 2)
-				cut(n)
-				time.Sleep(time.Second)
-				assert.Equal(t, name == "", n.Exists("k"))
-			})
-		})
-	}
-}
-
 func TestRestartDoesNotExecuteWhatWasFrozenBefore(t *testing.T) {
 	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
 		n.Freeze()
@@ -65,32 +41,6 @@ func TestRestartDoesNotExecuteWhatWasFrozenBefore(t *testing.T) {
 		n.Restart(false)
 		time.Sleep(time.Second)
 		assert.False(t, n.Exists("k"))
-	})
-}
-
-func TestForgetSilencesTheConnectionsThatThereAre(t *testing.T) {
-	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-		old, err := n.Dial(t.Context(), "", "")
-		require.NoError(t, err)
-		n.Forget()
-		_, err = old.Write([]byte("*1\r\n$4\r\nPING\r\n"))
-		require.NoError(t, err)
-		require.NoError(t, old.SetReadDeadline(time.Now().Add(time.Minute)))
-		_, err = old.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		n.Disconnect()
-		n.Heal()
-		require.NoError(t, old.SetReadDeadline(time.Now().Add(time.Minute)))
-		_, err = old.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the end of the connection does not arrive either")
-		require.NoError(t, old.Close())
-		_, err = old.Write([]byte("x"))
-		require.ErrorIs(t, err, syscall.EPIPE)
-
-		start := time.Now()
-		require.Error(t, c.Ping(t.Context()).Err(), "on the connection that it has")
-		assert.Greater(t, time.Since(start), time.Second, "it waits for its read deadline")
-		require.NoError(t, c.Ping(t.Context()).Err(), "on a new connection")
 	})
 }
 
@@ -128,24 +78,6 @@ func TestKeysLastLongerWhenTheNodesClockIsSetBack(t *testing.T) {
 	})
 }
 
-func TestThawInTurnIsInTheOrderOfTheConnections(t *testing.T) {
-	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, first *redis.Client) {
-		second := n.Client()
-		defer second.Close()
-		require.NoError(t, second.Ping(t.Context()).Err())
-		n.Freeze()
-		go func() { assert.NoError(t, second.Append(context.Background(), "k", "2").Err()) }()
-		synctest.Wait() // the second is frozen before the first is
-		go func() { assert.NoError(t, first.Append(context.Background(), "k", "1").Err()) }()
-		time.Sleep(10 * time.Millisecond)
-		n.ThawInTurn()
-		time.Sleep(10 * time.Millisecond)
-		got, err := n.Get("k")
-		require.NoError(t, err)
-		assert.Equal(t, "12", got)
-	})
-}
-
 // Scripts answer as in Redis.
 func TestScripts(t *testing.T) {
 	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
@@ -179,35 +111,5 @@ func TestScripts(t *testing.T) {
 		assert.Equal(t, "x", got)
 		assert.ErrorContains(t, c.EvalSha(t.Context(), "0000", nil).Err(), "NOSCRIPT")
 		assert.Error(t, c.Eval(t.Context(), "return (", nil).Err())
-	})
-}
-
-// A test that changes the data does not come between two commands of a script.
-func TestSetWaitsForTheScript(t *testing.T) {
-	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-		require.NoError(t, n.Set("k", "0"))
-		const script = `
-			local first = redis.call('GET', 'k')
-			for i = 1, 100 do redis.call('PING') end
-			return first == redis.call('GET', 'k') and 1 or 0`
-		var all sync.WaitGroup
-		defer all.Wait()
-		end := make(chan struct{})
-		defer close(end)
-		all.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-end:
-					return
-				default:
-					assert.NoError(t, n.Set("k", strconv.Itoa(i)))
-				}
-			}
-		})
-		for range 20 {
-			same, err := c.Eval(t.Context(), script, nil).Int()
-			require.NoError(t, err)
-			require.Equal(t, 1, same)
-		}
 	})
 }

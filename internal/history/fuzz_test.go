@@ -1,72 +1,14 @@
 package history_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
-
-// write returns events as a Log writes them.
-func write(t *testing.T, events []history.Event) string {
-	t.Helper()
-	var b bytes.Buffer
-	log := history.NewLog(&b)
-	for _, e := range events {
-		log.Note(e)
-	}
-	require.NoError(t, log.Err())
-	return b.String()
-}
-
-// Read returns the events of all complete lines, or an error at the first line that is no event.
-// Events that are written and read again stay the same. If a text is cut off, Read still returns
-// the events of the complete lines.
-func FuzzRead(f *testing.F) {
-	for _, text := range []string{
-		"", "\n", "{}", "{}\n", "{}\n{}", "null\n", "no\n", "{}\n\n{}\n", "[]\n", `{"at":1,"kind":"held","client":"x","term":-1,"until":9223372036854775807,"token":18446744073709551615}` + "\n",
-		`{"at":1.5}` + "\n", `{"at":9223372036854775808}` + "\n", `{"token":-1}` + "\n", `{"kind":"\u0000\ud800","err":"<&>"}` + "\n", "{\"name\":\"\xff\"}\n", `{"AT":3}` + "\n",
-		`{} {}` + "\n", "{}\r\n", `{"at":1,"at":2}` + "\n", `{"ttl":-1,"node":4,"key":"{a}:queue","ends":true}` + "\n{\"at\":",
-	} {
-		f.Add(text, uint16(len(text)/2))
-	}
-	f.Fuzz(func(t *testing.T, text string, cut uint16) {
-		want, good := []history.Event(nil), true
-		for line := range strings.Lines(text) {
-			var e history.Event
-			if !strings.HasSuffix(line, "\n") {
-				break
-			}
-			if json.Unmarshal([]byte(line), &e) != nil {
-				good = false
-				break
-			}
-			want = append(want, e)
-		}
-		got, err := history.Read(strings.NewReader(text))
-		require.Equal(t, good, err == nil, "%v", err)
-		if !good {
-			assert.ErrorContains(t, err, "history: line ")
-			return
-		}
-		require.Equal(t, want, got)
-		written := write(t, got)
-		again, err := history.Read(strings.NewReader(written))
-		require.NoError(t, err)
-		require.Equal(t, got, again)
-		part, err := history.Read(strings.NewReader(written[:min(int(cut), len(written))]))
-		require.NoError(t, err)
-		require.Len(t, part, strings.Count(written[:min(int(cut), len(written))], "\n"))
-		require.Equal(t, append([]history.Event(nil), got[:len(part)]...), part)
-	})
-}
 
 // kinds are the kinds from which eventsOf chooses. Held is there twice, so that it is chosen more often.
 var kinds = []history.Kind{history.Call, history.Held, history.Extended, history.Lost, history.Unlock, history.Held, history.Unlocked, history.Downgrade}

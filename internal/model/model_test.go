@@ -31,7 +31,7 @@ func explore(t *testing.T, c Case, how Search) Result {
 // isWhole reports whether this test run visits all states of c, if c has so many. A person who waits is shown small ones.
 func isWhole(c Case, states int) bool {
 	return c.Size <= Size(testlength.InGate(int(Small), int(Small), int(Medium), int(Large))) &&
-		states <= testlength.InGate(60_000, 110_000, 400_000, most)
+		states <= testlength.InGate(20_000, 60_000, 400_000, most)
 }
 
 // TestModels checks that nothing is wrong in any state that a sound model can reach.

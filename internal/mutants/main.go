@@ -71,7 +71,7 @@ var areas = []area{
 	{dir: "internal/queue", tests: []string{"internal/queue", ".", "tests", simulations}},
 	{dir: "internal/quorum", tests: []string{"internal/quorum", "internal/lease", ".", "tests", simulations}},
 	{dir: "internal/script", tests: []string{"internal/script", ".", "tests", simulations}},
-	{dir: "fencing", tests: []string{"fencing", "examples/fencing"}}, // its SQL is tested in a module of its own, in the workspace
+	{dir: "fencing", tests: []string{"fencing", "examples/fencing"}}, // its SQL is tested in the module of the examples
 }
 
 const equivalents = "internal/mutants/equivalent.txt"

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/yuin/gopher-lua/parse"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -89,100 +88,6 @@ func TestGoMutants(t *testing.T) {
 	}
 }
 
-// changesOf returns those of a kind.
-func changesOf(kind string, mutants []*mutant) []string {
-	return changes(slices.DeleteFunc(slices.Clone(mutants), func(m *mutant) bool { return m.Kind != kind }))
-}
-
-func TestReturnsEarly(t *testing.T) {
-	for code, want := range map[string][]string{
-		"func f() (int, string, bool, error) { return g() }": {
-			`func f() (int, string, bool, error) { return g() } => func f() (int, string, bool, error) { return 0, "", false, nil; return g() }`,
-		},
-		"func f() (a, b *T, c T, d []T, e [2]T) {\ng(1)\nreturn\n}": {
-			"func f() (a, b *T, c T, d []T, e [2]T) { => func f() (a, b *T, c T, d []T, e [2]T) { return nil, nil, *new(T), nil, *new([2]T);",
-		},
-		"func f() error {\nif a {\nreturn err\n}\nreturn nil\n}": {"func f() error { => func f() error { return nil;", "if a { => if a { return nil;"},
-		"func f() error { return nil }":                          nil,
-		"func f() error {\nif a {\nreturn nil\n}\nreturn g()\n}": {"func f() error { => func f() error { return nil;"},
-		"func f() (T, p.T, bool) {\nif a {\nreturn T{}, nil, false\n}\nreturn g()\n}": {
-			"func f() (T, p.T, bool) { => func f() (T, p.T, bool) { return *new(T), *new(p.T), false;",
-		},
-		"func f() T {\nif a {\nreturn T{1}\n}\nreturn g()\n}": {
-			"func f() T { => func f() T { return *new(T);", "if a { => if a { return *new(T);",
-		},
-		"func f() {}":                                          nil,
-		"func f() { g(1) }":                                    nil, // a dropped statement, and so on
-		"func f() { if a { g(1) } }":                           nil,
-		"func f() {\nif a {\ng(1)\n}\ng(2)\n}":                 {"func f() { => func f() { return;", "if a { => if a { return;"},
-		"func f() {\ng(2)\nif a {\ng(1)\n}\n}":                 {"func f() { => func f() { return;"},
-		"func f() {\ndefer func() {\ng(1)\ng(2)\n}()\ng(3)\n}": {"func f() { => func f() { return;"},
-		"func f() { go g(func() { g(1); g(2) }) }":             {"func f() { go g(func() { g(1); g(2) }) } => func f() { go g(func() { return; g(1); g(2) }) }"},
-		"var x = g(func() bool {\nif a {\ng(1)\n}\nreturn true\n})": {
-			"var x = g(func() bool { => var x = g(func() bool { return false;", "if a { => if a { return false;",
-		},
-	} {
-		t.Run(code, func(t *testing.T) { assert.Equal(t, want, changesOf("return early", goMutants(t, code))) })
-	}
-}
-
-// TestNoMutantKeepsAMutexLocked: it would hang in any test.
-func TestNoMutantKeepsAMutexLocked(t *testing.T) {
-	for code, want := range map[string][]string{
-		"mu.Lock()\ndefer mu.Unlock()\nif a {\ng(1)\n}\ng(2)": {"func f() { => func f() { return;", "if a { => if a { return;"},
-		"mu.RLock()\nif a {\ng(1)\n}\nmu.RUnlock()":           {"func f() { => func f() { return;"},
-		"if a {\nmu.Unlock()\nreturn\n}\nmu.Unlock()":         nil,
-		"mu.Unlock()\ndefer mu.Lock()\ng(1)":                  nil,
-		"if a {\nmu.Lock()\ng(1)\nmu.Unlock()\n}\ng(2)":       {"func f() { => func f() { return;", "if a { => if a { return;"},
-	} {
-		t.Run(code, func(t *testing.T) {
-			mutants := goMutants(t, "func f() {\n"+code+"\n}")
-			assert.Equal(t, want, changesOf("return early", mutants))
-			for _, text := range changesOf("drop", mutants) {
-				assert.NotContains(t, text, "nlock")
-			}
-		})
-	}
-}
-
-func TestSwapsArguments(t *testing.T) {
-	for code, want := range map[string][]string{
-		"g(a, b, c)":                      {"g(a, b, c) => g(b, a, c)", "g(a, b, c) => g(a, c, b)"},
-		"g(a, a)":                         nil,
-		"x = append(a, b...)":             {"x = append(a, b...) => x = append(b, a...)"},
-		"x = make([]T, a, b)":             nil,
-		"x = min(a, b)":                   nil,
-		`x = fmt.Sprint(a, b)`:            nil,
-		"x = errors.Join(a, b)":           nil,
-		"x = slices.Equal(a, b)":          nil,
-		"x.g(func() int { return 1 }, b)": {"x.g(func() int { return 1 }, b) => x.g(b, func() int { return 1 })"},
-	} {
-		t.Run(code, func(t *testing.T) {
-			assert.Equal(t, want, changesOf("swap arguments", goMutants(t, "func f() {\n"+code+"\n}")))
-		})
-	}
-}
-
-func TestGoMutantsOutsideOfFunctions(t *testing.T) {
-	assert.Equal(t, []string{"const quorum = 3 => const quorum = 4"}, changes(goMutants(t, "const quorum = 3")))
-	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning value is not mutated")
-	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text for people is not mutated")
-}
-
-func TestGoMutantsAreNamedAfterTheirFunction(t *testing.T) {
-	for code, want := range map[string]string{
-		"func f() { g() }":             "x.go f",
-		"func (t T) f() { g() }":       "x.go (T).f",
-		"func (t *T) f() { g() }":      "x.go (*T).f",
-		"func (t *T[A]) f() { g() }":   "x.go (*T).f",
-		"func (t T[A, B]) f() { g() }": "x.go (T).f",
-		"var x = 1 + f":                "x.go",
-	} {
-		name, _, _ := strings.Cut(goMutants(t, code)[0].id(), ":")
-		assert.Equal(t, want, name)
-	}
-}
-
 func TestLuaMutants(t *testing.T) {
 	for code, want := range map[string][]string{
 		"if a == 'x' then return 0 end": {
@@ -218,6 +123,7 @@ func TestLuaMutants(t *testing.T) {
 // TestLuaMutantsOfAllScriptsParse checks that every mutant of a script parses. Any test would kill a mutant
 // with a syntax error, so such a mutant would measure nothing.
 func TestLuaMutantsOfAllScriptsParse(t *testing.T) {
+	testlength.FromGate(t)
 	scripts, err := filepath.Glob("../../*/*.lua")
 	require.NoError(t, err)
 	more, err := filepath.Glob("../../internal/script/*.lua")
@@ -233,22 +139,6 @@ func TestLuaMutantsOfAllScriptsParse(t *testing.T) {
 		}
 	}
 	assert.Greater(t, count, 200)
-}
-
-func TestIdentityOutlastsTheMovingOfCode(t *testing.T) {
-	ids := func(mutants []*mutant) (ids []string) {
-		for _, m := range mutants {
-			ids = append(ids, m.id())
-		}
-		return ids
-	}
-	f, g := "func f() {\n\tif a {\n\t\tg()\n\t}\n\tg()\n}\n", "func g() { h(1) }\n"
-	before := ids(goMutants(t, f+g))
-	after := ids(goMutants(t, "// A comment.\n"+g+"\nfunc h(int) {}\n\n// Another.\n"+strings.ReplaceAll(f, "\t", "\t\t")))
-	slices.Sort(before)
-	slices.Sort(after)
-	assert.Equal(t, before, after)
-	assert.Len(t, slices.Compact(after), len(before), "each is the only one of its name")
 }
 
 func TestDrawIsRepeatableAndOfAllStrata(t *testing.T) {
@@ -290,13 +180,6 @@ func TestEquivalentsHaveReasons(t *testing.T) {
 	}
 	_, err := readEquivalents("equivalent.txt")
 	require.NoError(t, err)
-}
-
-func TestFlagsOutOfTheirRange(t *testing.T) {
-	for _, args := range [][]string{{"-count", "0"}, {"-workers", "0"}, {"-only", "("}, {"-no-such-flag"}, {"-seed", "-1"}} {
-		err := start(t.Context(), args, io.Discard, io.Discard)
-		assert.Equal(t, cli.Misuse, cli.Status("mutants", err, io.Discard, io.Discard), args)
-	}
 }
 
 // A shownVerdict holds the fields of a verdict that the tests check.
@@ -440,83 +323,4 @@ func TestFlaky(t *testing.T) {
 	assert.Contains(t, y.log.String(), " mutants, all that match Clamp: if n > 10 {\n")
 	assert.Contains(t, y.log.String(), "the first stage took ")
 	assert.NotContains(t, y.log.String(), "both stages took ", "there was only one")
-}
-
-// TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other. The state must change
-// whenever tests may execute something else, and only then.
-func TestStateIsOfAllThatDecidesWhatTestsExecute(t *testing.T) {
-	dir := t.TempDir()
-	r := &runner{root: filepath.Join(dir, "root")}
-	seen := map[string]bool{}
-	write := func(name, text string) {
-		name = filepath.Join(dir, filepath.FromSlash(name))
-		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
-		require.NoError(t, os.WriteFile(name, []byte(text), 0o700)) //nolint:gosec // some are programs
-	}
-	isNew := func(m mode) bool {
-		state, err := r.state(t.Context(), m)
-		require.NoError(t, err)
-		was := seen[state]
-		seen[state] = true
-		return !was
-	}
-	write("root/x.go", "package x")
-	t.Setenv("PATH", filepath.Join(dir, "bin"))
-	assert.True(t, isNew(fast))
-	assert.True(t, isNew(slow))
-	assert.False(t, isNew(slow))
-	write("root/x.md", "no code")
-	assert.False(t, isNew(slow))
-	write("root/testdata/x.md", "a test reads it")
-	assert.True(t, isNew(fast))
-	assert.True(t, isNew(slow))
-	write("bin/redis-server", "#!/bin/sh\necho 1\n")
-	assert.False(t, isNew(fast))
-	assert.True(t, isNew(slow))
-	write("bin/redis-server", "#!/bin/sh\necho 2\n")
-	assert.True(t, isNew(slow), "another version")
-	write("other/redis-server", "#!/bin/sh\necho 2\n")
-	t.Setenv("PATH", filepath.Join(dir, "other"))
-	assert.True(t, isNew(slow), "at another place")
-}
-
-func TestMutantsThatAreBuiltAlone(t *testing.T) {
-	for code, want := range map[string]bool{
-		"var a = 2":                                 true,
-		"func f() { g(2) }":                         false,
-		"func f() { g(2); r := recover() }":         true,
-		"func f() { defer func() { recover() }() }": false,
-		"func f() { g(func() { g() }, recover()) }": true,
-		"func f() { g(func() {}); g(a.recover()) }": false,
-	} {
-		for _, m := range goMutants(t, code) {
-			assert.Equal(t, want, m.isAlone(), m.id())
-		}
-	}
-	for _, m := range luaMutants("return 2") {
-		assert.False(t, m.isAlone())
-	}
-}
-
-func TestMeasureOnlyWhatMatchesNothing(t *testing.T) {
-	y := newToy(t, "no such mutant", "")
-	_, err := y.measure(t)
-	require.ErrorContains(t, err, "-only no such mutant matches no mutant")
-	assert.Equal(t, cli.Misuse, cli.Status("mutants", err, io.Discard, io.Discard))
-	assert.Empty(t, y.log.String(), "nothing is measured")
-}
-
-func TestStartFromAWrongFolder(t *testing.T) {
-	t.Chdir(t.TempDir())
-	require.ErrorContains(t, start(t.Context(), nil, io.Discard, io.Discard), "run it from the top of the repository")
-}
-
-// TestMeasureOfATreeThatDoesNotCompile checks that the error shows what the compiler says, without the
-// output of go list.
-func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
-	y := newToy(t, survivor, "")
-	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more.go"), []byte("package toy\n\nvar wrong int = true\n"), 0o600))
-	_, err := y.measure(t)
-	require.ErrorContains(t, err, "more.go:3:17: ")
-	assert.NotContains(t, err.Error(), "ImportPath\":")
 }

@@ -66,12 +66,16 @@ type Server struct {
 	conf, ready string // of a Sentinel: its file, and what its log says when it is ready
 }
 
-// Start returns n running servers without persistence, which end with the test.
+// Start returns n running servers without persistence, which end with the test. The flag -short skips the test, unless
+// Env has the value Require: somebody who takes a quick look waits for no server.
 // Args are added to each command line ("--requirepass", "secret").
 func Start(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	if err := findServer(); err != nil {
 		Missing(tb, Env, err)
+	}
+	if testing.Short() && os.Getenv(Env) == "" {
+		tb.Skipf("no servers with -short; %s=%s starts them", Env, Require)
 	}
 	servers := make([]*Server, n)
 	for i := range servers {

@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file plays a scene of its own: while clients hold a lock and others wait for it, clocks step by a minute.
@@ -594,6 +595,7 @@ func (c *clockRound) heldBefore(s *steppedClient, from time.Duration) (sum time.
 // While clocks of clients or nodes step by a minute, nobody holds what somebody else holds, each holder is told in
 // time, and no waiter waits for longer than the TTL and the step.
 func TestSimulationWhileClocksStep(t *testing.T) {
+	testlength.NotShort(t)
 	if underRaceDetector() {
 		t.Skip("the runtime draws which goroutine runs next")
 	}

@@ -275,9 +275,10 @@ func (h *haste) violations(events []history.Event) []history.Violation {
 
 // Nobody who waits makes haste, in any mode, wherever the nodes are, and whatever they say.
 func TestSimulationOfHaste(t *testing.T) {
+	testlength.NotShort(t)
 	oneByOne(t)
 	first := fromEnv(t, "REDSYNC_SIM_FROM", 0)
-	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(2, 2, 8, 300)); seed++ {
+	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(1, 1, 4, 300)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h, events := playHaste(t, uint64(seed), hasteScene{mode: ""})
 			t.Logf("%s, %d nodes at most %v away, %d processes: %d locks, %.1f attempts for each", h.mode.name, len(h.nodes), h.farthest, len(h.processes), h.held.Load(), h.each)
@@ -290,6 +291,7 @@ func TestSimulationOfHaste(t *testing.T) {
 // If rules against haste are switched off, the judge sees it within ten seeds of the first. Each of the pairs guards against
 // the same haste.
 func TestSimulationOfHasteDoneWrong(t *testing.T) {
+	testlength.NotShort(t)
 	oneByOne(t)
 	for _, asked := range []hasteScene{
 		{mode: "readers", ways: farthest[:2], rash: queue.Hopes, from: 1},

@@ -720,6 +720,7 @@ func (b *badMinority) count(events []history.Event, counts map[pairing]int) {
 
 // While a minority of the nodes is bad, free locks do not rest.
 func TestSimulationOfABadMinority(t *testing.T) {
+	testlength.NotShort(t)
 	if underRaceDetector() {
 		t.Skip("the runtime draws which goroutine runs next, and the goroutines of a fault share their random numbers")
 	}

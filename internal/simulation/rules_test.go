@@ -93,6 +93,7 @@ func TestEachRuleIsTried(t *testing.T) {
 		assert.True(t, s.test != "" || len(s.others) > 0, "%s: nothing has seen it", s.rule)
 		for _, name := range s.others {
 			assert.NotEmpty(t, others[name], "%s: there is no test %s", s.rule, name)
+			assert.NotRegexp(t, "FromGate|NotWhileAPersonWaits", others[name], "%s: %s", s.rule, name)
 		}
 		if s.test == "" {
 			continue

@@ -153,7 +153,8 @@ func TestSimulationOfNesting(t *testing.T) {
 
 // Clients of redsync v4 lock the same names as those of this library, in every mode, and while the nodes change.
 func TestSimulationBesideRedsyncV4(t *testing.T) {
-	for _, class := range []string{"plain", readers, permits, several, leaders, nesting, ticks}[:testlength.InGate(1, 3, 7, 7)] {
+	testlength.NotShort(t)
+	for _, class := range []string{"plain", readers, permits, several, leaders, nesting, ticks}[:testlength.InGate(1, 1, 7, 7)] {
 		t.Run(class, func(t *testing.T) {
 			run(t, seedsOf(t, "REDSYNC_SIM_V4", 2, 200), scene{realm: rough, with: elders + "," + class})
 		})
@@ -206,7 +207,8 @@ func TestSimulationWithoutPolls(t *testing.T) {
 // The values of many locks say an owner. Between different owners of a process a lock is neither handed over nor shared.
 // Without polls, a missing wake-up shows.
 func TestSimulationOfOwners(t *testing.T) {
-	for _, class := range []string{several, readers, permits}[:testlength.Of(1, 3, 3)] {
+	testlength.NotShort(t)
+	for _, class := range []string{several, readers, permits}[:testlength.InGate(1, 1, 3, 3)] {
 		withFaultsAndWithout(t, class+","+owners, "REDSYNC_SIM_OWNERS", 2)
 	}
 }
@@ -222,7 +224,8 @@ func withFaultsAndWithout(t *testing.T, with, env string, inGate int) {
 
 // Clients look who holds, in every mode, with faults and without, and while the nodes change.
 func TestSimulationOfLookers(t *testing.T) {
-	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks}[:testlength.InGate(2, 7, 7, 7)] {
+	testlength.NotShort(t)
+	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks}[:testlength.InGate(1, 2, 7, 7)] {
 		withFaultsAndWithout(t, class+","+lookers, "REDSYNC_SIM_LOOKERS", 1)
 	}
 	t.Run("change", func(t *testing.T) {
@@ -234,13 +237,15 @@ func TestSimulationOfLookers(t *testing.T) {
 // Clients release the locks of others by force, in every mode, with faults and without. Nothing breaks but what a force
 // breaks, and tokens keep their order.
 func TestSimulationOfForcers(t *testing.T) {
-	for _, class := range []string{"plain", readers, permits, several, leaders, nesting}[:testlength.InGate(1, 2, 6, 6)] {
+	testlength.NotShort(t)
+	for _, class := range []string{"plain", readers, permits, several, leaders, nesting}[:testlength.InGate(1, 1, 6, 6)] {
 		withFaultsAndWithout(t, class+","+forcers, "REDSYNC_SIM_FORCERS", 1)
 	}
 }
 
 // If a forced release compares no values, the checks see it.
 func TestSimulationOfForcersDoneWrong(t *testing.T) {
+	testlength.NotShort(t)
 	doneWrong(t, control{scene{rough, forcers, deletesBlindly}, []string{history.Exclusion}, 0})
 }
 
@@ -409,7 +414,7 @@ func lines(t *testing.T, events []history.Event) (list []string) {
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
-	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.InGate(1, 1, 15, 100)), 0
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.InGate(1, 1, 5, 100)), 0
 	const first = 11 // it breaks at once
 	for seed := first; seed < first+seeds || broken <= seeds/10 && seed < 50; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -148,35 +148,3 @@ func TestPackagesThatHaveChanged(t *testing.T) {
 		assert.Equal(t, strings.Fields(want), append([]string{}, packagesOf(strings.Fields(files), packages, library)...), files)
 	}
 }
-
-func TestArguments(t *testing.T) {
-	p, err := parsePlan([]string{"-seed", "7", "-changed", "2", "HEAD~1"})
-	require.NoError(t, err)
-	assert.Equal(t, plan{seed: 7, from: 1, rounds: 2, names: []string{"HEAD~1"}, changed: true, length: "short", stops: true, loops: 2, end: 2 * time.Hour, limit: 20 * time.Minute}, p)
-	p, err = parsePlan([]string{"./pool", "./tests"})
-	require.NoError(t, err)
-	assert.Equal(t, 20, p.rounds)
-	assert.Equal(t, []string{"./pool", "./tests"}, p.names)
-	for want, args := range map[string]string{
-		"0 rounds are out of range: 1 or more": "0",
-		"-from 0 is out of range: 1 or more":   "-from 0",
-		`-length long is none of ["short"`:     "-length long",
-		"-loops -1 is out of range: 0 or more": "-loops -1",
-		"-cores -1 is out of range: 0 or more": "-cores -1",
-		"-for 1ms is out of range: 1s or more": "-for 1ms",
-		"-limit 0s is out of range":            "-limit 0s",
-		`takes one BASE, and not ["a" "b"]`:    "-changed 2 a b",
-	} {
-		_, err := parsePlan(strings.Fields(args))
-		require.ErrorContains(t, err, want)
-		assert.Equal(t, cli.Misuse, cli.Status("", err, new(bytes.Buffer), new(bytes.Buffer)))
-	}
-}
-
-func TestCores(t *testing.T) {
-	cores, err := coresOf("0-2,7")
-	require.NoError(t, err)
-	assert.Equal(t, []string{"0", "1", "2", "7"}, cores)
-	_, err = coresOf("")
-	require.Error(t, err)
-}

@@ -20,16 +20,17 @@ const (
 	nightly = "nightly"
 )
 
-// NotShort skips a test if the flag -short is set. It is for tests that count operations, or show that another test can
-// fail. The gate runs the race detector with -short, because such tests find the same with it as without it.
-func NotShort(t *testing.T) {
-	t.Helper()
+// NotShort skips a test if the flag -short is set. It is for tests that compute for more than 0.2 s, count operations, or
+// show that another test can fail. The gate runs the race detector with -short, and nightly without.
+func NotShort(tb testing.TB) {
+	tb.Helper()
 	if testing.Short() {
-		t.Skip("not with -short")
+		tb.Skip("not with -short")
 	}
 }
 
-// FromGate skips a test that is shorter than the length gate. It is for guards that build programs.
+// FromGate skips a test in a run that is shorter than the gate. It is for guards that build programs, and for tests that
+// compute for half a second and show no rule of safety.
 func FromGate(t *testing.T) {
 	t.Helper()
 	if InGate(0, 0, 1, 1) == 0 {
