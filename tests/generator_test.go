@@ -141,13 +141,20 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.unlock(f.obtains(constant))
 	},
 	"on other nodes": func(f field, constant redsync.Option) {
-		f.held(constant)
+		m := f.held(constant)
 		others := embedded.Start(3)
 		f.Cleanup(others.Close)
 		there := process(others)
 		f.closes(there)
 		f.unlock(locked(f, there.NewMutex("lock", constant)))
 		f.keysOn(5)
+		f.kill(3, 4)
+		f.unlock(f.NewMutex("lock", redsync.WithValue(m.Value())))
+		f.unlock(locked(f, there.NewMutex("lock", constant)))
+		sleep(sec)
+		f.restart(3, 4)
+		sleep(2 * sec)
+		f.keysOn(0) // the release here has gone on
 	},
 }
 

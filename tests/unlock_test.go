@@ -34,27 +34,28 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 // Programs for redsync v4 call Unlock until it returns true. A call during another one returns the outcome of that.
 func TestUnlockAgainReturnsTheOutcomeOfTheRelease(t *testing.T) {
 	play(t, func(f field) {
-		again := func(m *redsync.Mutex, back bool) {
-			f.freeze(2, 3, 4)
+		again := func(m *redsync.Mutex, down, up func(nodes ...int)) {
+			down(2, 3, 4)
 			var wg sync.WaitGroup
 			for range 3 { // at once
 				wg.Go(func() { failsWith(f, m.Unlock, redsync.ErrNoQuorum) })
 			}
 			wg.Wait()
 			failsWith(f, m.Unlock, redsync.ErrNoQuorum)
-			if back {
-				f.thaw(2, 3, 4)
+			if up != nil {
+				up(2, 3, 4)
 				f.unlocks(m)
 			}
 		}
 		m := f.held()
-		again(m, true)
+		again(m, f.freeze, f.thaw)
 		failsWith(f, m.Unlock, redsync.ErrNotHeld)
 		adopted := f.NewMutex("lock", withValue(f.held().Value()))
-		again(adopted, true)
+		again(adopted, f.freeze, f.thaw)
+		again(f.held(), f.kill, f.restart) // the first Unlock ends once the nodes refuse
 
 		m = f.held(withExpiry(5 * sec))
-		again(m, false)
+		again(m, f.freeze, nil)
 		sleep(5 * sec)
 		f.thaw(2, 3, 4)
 		failsWith(f, m.Unlock, redsync.ErrNoQuorum) // it was not confirmed in time

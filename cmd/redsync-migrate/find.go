@@ -231,6 +231,7 @@ func isCalled(id *ast.Ident, stack []ast.Node) bool {
 
 // lookAtError reports a use of an error's variable.
 func (f *finder) lookAtError(id *ast.Ident, name string, stack []ast.Node) {
+	compared := false
 	for _, each := range slices.Backward(stack) {
 		switch parent := each.(type) {
 		case *ast.SelectorExpr, *ast.ParenExpr:
@@ -238,9 +239,11 @@ func (f *finder) lookAtError(id *ast.Ident, name string, stack []ast.Node) {
 		case *ast.BinaryExpr:
 			if parent.Op == token.EQL || parent.Op == token.NEQ {
 				f.report(parent, "error-compared")
+				compared = true
 			}
 		case *ast.CaseClause:
 			f.report(id, "error-compared")
+			compared = true
 		case *ast.CallExpr:
 			called := calledName(parent)
 			switch is := called == "Is" || strings.HasSuffix(called, "ErrorIs") || strings.HasSuffix(called, "ErrorIsf"); {
@@ -263,6 +266,10 @@ func (f *finder) lookAtError(id *ast.Ident, name string, stack []ast.Node) {
 		f.report(id, "error-failed")
 	case "ErrExtendFailed":
 		f.report(id, "error-extend")
+	default:
+		if !compared {
+			f.report(id, "error-kept")
+		}
 	}
 }
 
@@ -333,8 +340,12 @@ func (f *finder) lookAtCall(call *ast.CallExpr) {
 	}
 	name, path := o.Name(), o.Pkg().Path()
 	switch path {
-	case "strings":
-		f.lookAtText(call, "error-contains", call.Args...)
+	case "strings", "regexp":
+		kind := "error-contains"
+		if slices.Contains([]string{"HasPrefix", "HasSuffix", "EqualFold", "Compare", "TrimPrefix", "CutPrefix"}, name) || path == "regexp" {
+			kind = "error-text"
+		}
+		f.lookAtText(call, kind, call.Args...)
 		return
 	case "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require":
 		switch strings.TrimSuffix(name, "f") {
@@ -417,7 +428,7 @@ func (f *finder) mutexMethod(sel *ast.SelectorExpr) string {
 		return fn.Name()
 	}
 	face, isFace := selection.Recv().Underlying().(*types.Interface)
-	if p := f.imported[v4]; p != nil && isFace && strings.HasPrefix(fn.Name(), "Unlock") {
+	if p := f.imported[v4]; p != nil && isFace {
 		if mutex, isType := p.Scope().Lookup("Mutex").(*types.TypeName); isType && types.Implements(types.NewPointer(mutex.Type()), face) {
 			return fn.Name()
 		}

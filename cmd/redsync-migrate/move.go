@@ -70,6 +70,9 @@ func (f *finder) move(file *ast.File) {
 			f.report(spec, "old")
 		}
 	}
+	if root != nil && root.Name != nil && root.Name.Name == "." {
+		f.report(root, "dot")
+	}
 	if root != nil {
 		m.replace(root.Path.Pos(), root.Path.End(), strconv.Quote(here))
 	}

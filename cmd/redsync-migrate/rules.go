@@ -21,6 +21,7 @@ type rule struct {
 var rules = map[string]rule{
 	// Errors.
 	"error-compared": {hand, "an error is wrapped together with its cause: use errors.Is instead of comparing"},
+	"error-kept":     {hand, "where this error is found again, use errors.Is: here it comes wrapped together with its cause"},
 	"error-failed":   {hand, "ErrFailed means that others have the lock; ErrNoQuorum, that nodes failed; if the context has ended, its error is inside"},
 	"error-extend":   {hand, "ErrExtendFailed means that the lock is held until the old Until; confirmed too late is ErrLockAlreadyExpired"},
 	"error-asserted": {hand, "this type is inside the error: use errors.As instead of the assertion"},
@@ -59,6 +60,7 @@ var rules = map[string]rule{
 	"foreign":   {hand, "its module is built with redsync v4, and has other types: move it too, or leave this use on v4"},
 	"generate":  {hand, "this line names a package of redsync v4"},
 	"generated": {note, "a generated file: its generator must name the new packages, too"},
+	"dot":       {hand, "this package has more names, which may be in the way of yours: import it without the dot"},
 	"both":      {hand, "the file imports both libraries"},
 }
 

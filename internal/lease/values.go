@@ -80,6 +80,7 @@ type use struct {
 	lease      *Lease // nil once nothing of it matters but the losses
 	released   bool   // or its adoption has failed
 	superseded bool   // no release of it begins any more
+	releases   int    // how many are under way, if it is adopted; each may be sent, or sent again
 }
 
 // An earlier is a use for which nodes were doubted when a later one began.
@@ -364,7 +365,7 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 
 // endLocked reports whether u is over, and lets go of what only a use that goes on needs.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
-	if u.isOpen() || u.lease != nil && !u.isDoneLocked(now) {
+	if u.isOpen() || u.releases > 0 && !u.superseded || u.lease != nil && !u.isDoneLocked(now) {
 		return false
 	}
 	u.superseded, u.lease = true, nil
@@ -393,6 +394,9 @@ func (u *use) isDoneLocked(now clock.Instant) bool {
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if u.adopted {
+		u.releases--
+	}
 	now := clock.Now()
 	for _, key := range u.keys {
 		v.pruneLocked(key, now)
@@ -447,10 +451,12 @@ func (v *valueLog) release(l *Lease, whole bool) bool {
 		return false
 	}
 	u.released = u.released || whole
+	if u.adopted {
+		u.releases++
+		return true
+	}
 	for i := range u.nodes {
-		if !u.adopted {
-			u.sending(i) // until the release has ended there
-		}
+		u.sending(i) // until the release has ended there
 	}
 	return true
 }

@@ -369,7 +369,7 @@ func (r *Round) sendAgain() (refusals []error) {
 
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
 // none or it is not known. Cast changes *v to the vote as it counts. missed reports that the vote came too late to count,
-// although the votes before it have decided nothing.
+// although the votes before it have not won, and the node has not refused.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
 	if v.Choice != claim.Pending { // otherwise the node has been asked again
@@ -546,7 +546,7 @@ func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 		if r.hastened {
 			r.noteTooLateLocked(i)
 		}
-		return true, !r.final
+		return true, r.Asks(i) && (!r.final || !r.proved.Won && b.choice != claim.Refused)
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
