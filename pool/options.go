@@ -102,8 +102,7 @@ func WithName(name string) Option {
 	}
 }
 
-// WithoutIdentity makes the pool not ask with INFO which server answers, and ignore what it is told. With WithRestartGuard it
-// asks, only for how long the server has been running.
+// WithoutIdentity makes the pool not ask with INFO which server answers. With WithRestartGuard it asks, only for the uptime.
 //
 // It is for nodes whose run_id does not distinguish servers, such as some managed services and clones of one virtual machine.
 // Without it a Redsync takes them for one server, and fails with redsync.ErrDuplicateNode. Nodes that report no run_id, or
