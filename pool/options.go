@@ -61,15 +61,15 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 }
 
 // WithNoLocksBefore declares that nobody held a lock on the node before t, so the restart guard does not wait for a server
-// that started before t. One that starts later is guarded as usual, so the option can stay in the code for good. By default,
-// and with the zero time, nothing is declared.
+// that started before t. One that starts later is guarded, so the option can stay in the code for good. By default, and with
+// the zero time, nothing is declared.
 //
 // t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. time.Now() is an
 // error, and so is a time more than a minute ahead:
 //
 //	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 //
-// The option forbids no lock before t: a program that starts earlier must itself wait until t.
+// A program that starts before t must itself wait until t.
 func WithNoLocksBefore(t time.Time) Option {
 	return func(c *config) {
 		switch {
@@ -102,15 +102,14 @@ func WithName(name string) Option {
 	}
 }
 
-// WithoutIdentity makes the pool not ask with INFO which server answers, and ignore what it is told. With WithRestartGuard it
-// asks, only for how long the server has been running.
+// WithoutIdentity makes the pool not ask with INFO which server answers. With WithRestartGuard it asks, only for the uptime.
 //
-// It is for nodes whose run_id does not distinguish servers, such as some managed services, clones of one virtual machine and
-// servers that imitate Redis. Without it a Redsync takes such nodes for one server, which counts once, and fails with
-// redsync.ErrDuplicateNode. Nodes that report no run_id, or zeros alone, do not need it. It is also for proxies that do not know INFO.
+// It is for nodes whose run_id does not distinguish servers, such as some managed services and clones of one virtual machine.
+// Without it a Redsync takes them for one server, and fails with redsync.ErrDuplicateNode. Nodes that report no run_id, or
+// zeros alone, do not need it. It is also for proxies that end the connection at INFO.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool leads to
-// a server of its own.
+// a server of its own. Two pools with one address or one client are still refused.
 func WithoutIdentity() Option {
 	return func(c *config) { c.Anonymous = true }
 }

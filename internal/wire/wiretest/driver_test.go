@@ -2,13 +2,10 @@ package wiretest_test
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -77,39 +74,3 @@ func TestDriverConformsRealServer(t *testing.T) {
 func driverOn(link *wiretest.Link, address string) func(limit int) wire.Pool {
 	return func(limit int) wire.Pool { return NewDriver(address, greeted(link.Dial, address), limit) }
 }
-
-// This is what wiretest does not check: a node that is silent for ever, and the numbers of failures.
-func TestDriverGivesUpASilentNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		d := NewDriver("node", greeted(nodes[0].Dial, "node"), 10)
-		defer func() { _ = d.Close() }()
-		in := make(inbox, 1)
-		ask := func() wire.Reply {
-			require.NoError(t, d.Send(wire.Request{Args: []any{"ping"}, To: in}))
-			return <-in
-		}
-		first := ask()
-		require.NoError(t, first.Err)
-		nodes[0].Freeze()
-		start := time.Now()
-		silent := ask()
-		require.Equal(t, silence, time.Since(start))
-		require.Equal(t, wire.Unknown, silent.Fate)
-		require.ErrorIs(t, silent.Err, os.ErrDeadlineExceeded)
-		require.Equal(t, first.Conn, silent.Conn)
-		unreached := ask()
-		require.Equal(t, wire.NotSent, unreached.Fate)
-		require.Greater(t, unreached.Conn, silent.Conn)
-		nodes[0].Thaw()
-		last := ask()
-		require.NoError(t, last.Err)
-		require.Greater(t, last.Conn, unreached.Conn)
-	})
-}
-
-// inbox is a Receiver.
-type inbox chan wire.Reply
-
-func (in inbox) Receive(_ int, reply wire.Reply) { in <- reply }
