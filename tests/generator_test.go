@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,8 +107,20 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.stillWait(waiters...)
 		f.extends(m)
 		f.unlock(m)
+		synctest.Wait()
+		if !waiters[0].isDone() { // the other one was first
+			slices.Reverse(waiters)
+		}
 		f.served(waiters[0], sec)
 		f.served(waiters[1], sec)
+	},
+	"while it is unlocked": func(f field, constant redsync.Option) { // another waits, on other connections
+		m := f.held(constant)
+		waiter := f.waits(f.another(), constant, withRetryDelay(10*ms))
+		sleep(5 * sec)
+		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 100 * ms})
+		f.unlock(m)
+		f.served(waiter, sec)
 	},
 	"while it was adopted": func(f field, constant redsync.Option) {
 		m := f.held(constant)

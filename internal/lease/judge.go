@@ -57,7 +57,11 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	}
 	if u := a.special.use; u != nil {
 		u.ended(i, fateOf(reply))
-		if reply.Conn != 0 && reply.Fate == wire.Answered {
+		switch {
+		case reply.Fate != wire.Answered:
+		case reply.Conn == 0:
+			u.unordered.Store(true)
+		default:
 			u.heardInOrder(i)
 		}
 	}

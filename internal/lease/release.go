@@ -147,7 +147,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
 	}
 	if l.mayComeBack() {
-		rel.counted = usedValues.release(l, whole)
+		rel.counted = usedValues.release(l, whole, rel.awaited)
 		if !rel.counted { // a later lease has the value: the release changes the queues alone
 			rel.claim, rel.shortens = nobodysClaim(l.terms), false
 			if how.claim != nil {
@@ -294,6 +294,9 @@ func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 
 // Wait waits for a quorum of nodes. It is for a release with a Caller.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
+	if u := rel.use(); u != nil {
+		defer usedValues.decided(u)
+	}
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 

@@ -26,6 +26,8 @@ var usedValues valueLog
 //     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
 //     deletes what the earlier ones have left. The release of an adopted lease is not repeated any more: it may not even
 //     know whether there was a key.
+//     The outcome of an Unlock that is under way is what its release finds. So a new lease whose commands may overtake that
+//     release, on connections of its own, waits for the outcome first.
 //  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
 //     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered
 //     connection it is enough that the node has answered before it answers the acquire. Any other node is doubted: no
@@ -76,11 +78,14 @@ type use struct {
 	nodes   []nodeUse
 	adopted bool
 
+	unordered atomic.Bool // a pool has not promised the order of execution
+
 	// Guarded by valueLog.mu:
-	lease      *Lease // nil once nothing of it matters but the losses
-	released   bool   // or its adoption has failed
-	superseded bool   // no release of it begins any more
-	releases   int    // how many are under way, if it is adopted; each may be sent, or sent again
+	lease      *Lease        // nil once nothing of it matters but the losses
+	released   bool          // or its adoption has failed
+	superseded bool          // no release of it begins any more
+	unlocking  chan struct{} // closed when its Unlock has its outcome; nil if none is under way
+	releases   int           // how many are under way, if it is adopted; each may be sent, or sent again
 }
 
 // An earlier is a use for which nodes were doubted when a later one began.
@@ -258,26 +263,43 @@ func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 // mayUse reports whether l may use its value, which a user's function has made. It asks the nodes first if what they answer
 // can make more of them count, or can show that another lease with the value is on other nodes.
 func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
-	free, asks := usedValues.begin(l, &inquiry{}, true)
-	if asks {
-		set, q := l.terms.Keeper.Set, &inquiry{sent: clock.Now().Mono}
-		round := set.Start(ctx, quorum.Ping{}, true)
-		round.Wait(ctx, limits)
-		for i, v := range round.Votes(nil) {
-			if v.Choice == claim.Granted {
-				q.heard = q.heard.With(i)
+	q, inquires := &inquiry{}, true
+	for {
+		free, asks, unlocking := usedValues.begin(l, q, inquires)
+		switch {
+		case unlocking != nil:
+			select {
+			case <-unlocking:
+			case <-ctx.Done():
+				return false
 			}
+		case asks:
+			q, inquires = l.inquire(ctx, limits), false
+		default:
+			return free
 		}
 		l.First = clock.Now() // nothing has been sent for the lock yet
 		l.validity.Start = l.First
-		free, _ = usedValues.begin(l, q, false)
 	}
-	return free
 }
 
-// begin notes that l begins to use its value, unless another lease has it. mayAsk says that the caller can make an inquiry: if
-// that is useful, begin changes nothing, and reports asks.
-func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
+// inquire asks all nodes.
+func (l *Lease) inquire(ctx context.Context, limits quorum.Limits) *inquiry {
+	q := &inquiry{sent: clock.Now().Mono}
+	round := l.terms.Keeper.Set.Start(ctx, quorum.Ping{}, true)
+	round.Wait(ctx, limits)
+	for i, v := range round.Votes(nil) {
+		if v.Choice == claim.Granted {
+			q.heard = q.heard.With(i)
+		}
+	}
+	return q
+}
+
+// begin notes that l begins to use its value, unless another lease has it. inquires says that the caller can make an inquiry:
+// if that is useful, begin changes nothing, and reports asks. It also changes nothing, and returns unlocking, if the outcome
+// of an Unlock must come first.
+func (v *valueLog) begin(l *Lease, q *inquiry, inquires bool) (free, asks bool, unlocking <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now, set := clock.Now(), l.terms.Keeper.Set
@@ -291,10 +313,12 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 				case pass == 0:
 					taken := u.takesLocked(now)
 					_, stale := u.doubts(set, q, now.Mono)
-					if asks = taken && foreign || !taken && stale; asks && mayAsk {
-						return false, true
+					if asks = taken && foreign || !taken && stale; asks && inquires {
+						return false, true, nil
 					} else if taken {
-						return false, false
+						return false, false, nil
+					} else if u.unlocking != nil && (u.set != set || u.unordered.Load()) {
+						return false, false, u.unlocking
 					}
 				default:
 					u.superseded = true
@@ -311,7 +335,7 @@ func (v *valueLog) begin(l *Lease, q *inquiry, mayAsk bool) (free, asks bool) {
 	}
 	own.before.Store(&before)
 	v.addLocked(own, now)
-	return true, false
+	return true, false, nil
 }
 
 func newUse(l *Lease) *use {
@@ -442,8 +466,8 @@ func (v *valueLog) leave(l *Lease) {
 }
 
 // release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that nothing is
-// left of l after the release.
-func (v *valueLog) release(l *Lease, whole bool) bool {
+// left of l after the release, awaited that a caller will call decided.
+func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	u := v.joinLocked(l)
@@ -451,6 +475,9 @@ func (v *valueLog) release(l *Lease, whole bool) bool {
 		return false
 	}
 	u.released = u.released || whole
+	if awaited && u.unlocking == nil {
+		u.unlocking = make(chan struct{})
+	}
 	if u.adopted {
 		u.releases++
 		return true
@@ -459,6 +486,16 @@ func (v *valueLog) release(l *Lease, whole bool) bool {
 		u.sending(i) // until the release has ended there
 	}
 	return true
+}
+
+// decided notes that the Unlock of u has its outcome.
+func (v *valueLog) decided(u *use) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if u.unlocking != nil {
+		close(u.unlocking)
+		u.unlocking = nil
+	}
 }
 
 // sendsRelease notes that a release of u, which is adopted, is sent to node i. It reports false if u is superseded.
