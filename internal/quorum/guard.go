@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -132,7 +131,7 @@ func (t *tenant) isLocked(s *wire.Server) bool {
 // startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.
 func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
-var errUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
+var errUnknownServer = wire.ErrUnknownServer
 
 // A restarted says why a node that has restarted, or whose address has moved, does not count yet.
 type restarted struct {

@@ -68,7 +68,7 @@ func IsSilence(err error) bool {
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
 // the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
 // node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
-// slot of a cluster (CROSSSLOT), the node does not have the client's database, or a client of one address leads to a
+// slot of a cluster (CROSSSLOT), INFO does not tell a restart guard the uptime, the node does not have the client's database, or a client of one address leads to a
 // cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike
 // IsDenied, it counts such an answer to a connection's greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
@@ -78,10 +78,13 @@ func IsPermanent(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		return true
 	}
-	return errors.Is(err, errPartial) || IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
+	return errors.Is(err, errPartial) || errors.Is(err, ErrUnknownServer) || IsUnknown(err) || slices.ContainsFunc(permanent, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
 	})
 }
+
+// ErrUnknownServer is why the votes of a guarded node do not count that has answered without a Server.
+var ErrUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
 
 // permanent holds the beginnings of the answers that IsPermanent knows.
 var permanent = []string{
