@@ -45,8 +45,7 @@
 //
 //   - The nodes are independent primaries, and evict no keys.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set. Without both, an
-//     only node that restarts empty lets in a second holder at once, before the first is told. See
-//     docs/one-node.md.
+//     only node that restarts empty lets in a second holder at once (docs/one-node.md).
 //   - Clocks run at about the same rate, within [WithDriftFactor].
 //   - Every client of a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes.
 //

@@ -33,35 +33,35 @@ type observers struct {
 	stillDown func(context.Context, observe.NodeDown) // only loggers
 }
 
-// withHooks returns a copy of o that tells h, too, unless it does already: nobody is told twice. c is the core of the
-// locks, nil for a zero Mutex.
-func (o *observers) withHooks(h *observe.Hooks, c *core) *observers {
+// withHooks returns a copy of o that tells h, too, unless it does already: nobody is told twice. until is the queue of the
+// notices, nil for a zero Mutex.
+func (o *observers) withHooks(h *observe.Hooks, until *notice.Queue) *observers {
 	if reflect.ValueOf(*h).IsZero() || o != nil && slices.Contains(o.hooks, h) {
 		return o
 	}
-	more := o.with(h, c)
+	more := o.with(h, until)
 	more.hooks = append(slices.Clip(more.hooks), h)
 	return more
 }
 
 // withLogger is withHooks for the hooks that write to log.
-func (o *observers) withLogger(log *slog.Logger, c *core) *observers {
+func (o *observers) withLogger(log *slog.Logger, j *journal.Journal, until *notice.Queue) *observers {
 	if o != nil && slices.Contains(o.loggers, log) {
 		return o
 	}
-	lines := &logLines{log, c.journal()}
-	more := o.with(lines.hooks(), c)
+	lines := &logLines{log, j}
+	more := o.with(lines.hooks(), until)
 	more.loggers = append(slices.Clip(more.loggers), log)
-	more.stillDown = then(more.stillDown, lines.nodeStillDown, c.queue())
+	more.stillDown = then(more.stillDown, lines.nodeStillDown, until)
 	return more
 }
 
-func (o *observers) with(h *observe.Hooks, c *core) *observers {
+func (o *observers) with(h *observe.Hooks, until *notice.Queue) *observers {
 	more := &observers{}
 	if o != nil {
 		*more = *o
 	}
-	more.now, more.later = join(&more.now, h, nil), join(&more.later, h, c.queue())
+	more.now, more.later = join(&more.now, h, nil), join(&more.later, h, until)
 	return more
 }
 

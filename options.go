@@ -362,7 +362,7 @@ func WithHooks(hooks *observe.Hooks) Option {
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
-		set.observers, set.isOwn = set.observers.withHooks(hooks, m.core), true
+		set.observers, set.isOwn = set.observers.withHooks(hooks, m.core.queue()), true
 	})
 }
 
@@ -385,6 +385,6 @@ func WithLogger(logger *slog.Logger) Option {
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
-		set.observers, set.isOwn = set.observers.withLogger(logger, m.core), true
+		set.observers, set.isOwn = set.observers.withLogger(logger, m.core.journal(), m.core.queue()), true
 	})
 }
