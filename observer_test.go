@@ -79,7 +79,7 @@ func TestEachHookIsCalled(t *testing.T) {
 				require.Regexp(t, "^a+$", told)
 				told = ""
 				panics := hooksThat(func() { told += "b"; panic("the user's") }, kind)
-				to := e.to.withHooks(panics, rs.core).withHooks(tells("c"), rs.core)
+				to := e.to.withHooks(panics, rs.core.queue()).withHooks(tells("c"), rs.core.queue())
 				call := func(of *observe.Hooks) {
 					hook := reflect.ValueOf(of).Elem().Field(i)
 					hook.Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.Zero(hook.Type().In(1))})
@@ -112,7 +112,7 @@ func TestHooksMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 			EventsDropped: func(_ context.Context, d observe.EventsDropped) { missed += d.Events; times++ },
 		}
 		c := newCore(nil, formOf(0), ErrNoPools)
-		other := &events{to: (*observers)(nil).withHooks(hooks, c), notices: c.notices}
+		other := &events{to: (*observers)(nil).withHooks(hooks, c.queue()), notices: c.notices}
 		other.Lost(nil, 0, nil)
 		synctest.Wait()
 		rs := (&Redsync{core: c, set: New().set}).With(WithHooks(hooks))
