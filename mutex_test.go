@@ -186,7 +186,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 
 	// What only one Mutex has is not kept for others: they would not find it, and it may be a secret, or large.
 	for _, own := range []Option{
-		WithValue("secret"), WithSequencer(Sequencer{Name: "g", Value: "secret"}), WithHooks(hooksThat(func() {}, "Lost")),
+		WithValue("secret"), WithSequencer(Sequencer{Name: "g", Value: "secret"}), WithHooks(hooksThat(func(string) {})),
 		WithRetryDelayFunc(func(int) time.Duration { return 0 }), WithGenValueFunc(randomValue),
 	} {
 		set := rs.NewMutex("g", own).set
@@ -195,7 +195,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 		}
 		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy) // the others stay
 	}
-	logged := rs.With(WithHooks(hooksThat(func() {}, "Lost")))
+	logged := rs.With(WithHooks(hooksThat(func(string) {})))
 	assert.Same(t, logged.NewMutex("i", WithTries(1)).set, logged.NewMutex("j", WithTries(1)).set)
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 func init() {
@@ -19,7 +18,7 @@ func init() {
 		}
 		return pairs
 	}
-	peek.LogHooks = func(log *slog.Logger) *observe.Hooks {
+	peek.LogHooks = func(log *slog.Logger) any {
 		return (&logLines{log, journal.New(&notice.Queue{}, func() map[string]int { return nil })}).hooks()
 	}
 }

@@ -28,10 +28,10 @@
 //
 //   - Vote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
 //     another goroutine of the library. It must not block, panic or call a Mutex.
-//   - Attempt, Waiting, Acquired, NotAcquired, Released and Detached
-//     run on the goroutine of the call, before the call returns, and delay it. So does Extended for a
-//     call of Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at
-//     most for the node deadline. A call for which Close has given up waiting tells of its end after Close.
+//   - Attempt, Waiting, Acquired, NotAcquired, Released and Detached run on the goroutine of the call, before the
+//     call returns, and delay it. So does Extended for a call of Extend. They may call a Mutex. If they call Close,
+//     Close waits for the call that they delay, at most for the node deadline. A call for which Close has given up
+//     waiting tells of its end after Close.
 //     If one of these functions panics, that of other Hooks is called all the same.
 //     Then the panic goes on in the caller. After that, Lock has acquired nothing, and an Extend that was to
 //     adopt a lock has adopted nothing: a Lost follows an Acquired, and a NotAcquired follows a Waiting. A lock

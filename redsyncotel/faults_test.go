@@ -161,7 +161,7 @@ var faults = map[string]func(k kit) ends{
 		panicked := make(chan any)
 		go func() {
 			defer func() { panicked <- recover() }()
-			k.mutex(redsync.WithHooks(panicking)).Lock()
+			k.mutex(redsync.WithHooks(&observe.Hooks{Acquired: func(context.Context, observe.Acquired) { panic("the user's") }})).Lock()
 		}()
 		synctest.Wait()
 		k.unlock(m)
@@ -194,9 +194,6 @@ var faults = map[string]func(k kit) ends{
 		return ends{released: 1, lost: 1, why: "taken"}
 	},
 }
-
-// panicking are Hooks that panic.
-var panicking = &observe.Hooks{Acquired: func(context.Context, observe.Acquired) { panic("the user's") }}
 
 func (k kit) unlock(m *redsync.Mutex) {
 	_, err := m.Unlock()

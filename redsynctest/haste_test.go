@@ -21,23 +21,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// A hurry observes the attempts of a process. Its calls are told apart by their context.
-type hurry struct {
-	*history.Tries
-	began   time.Time
-	process string
-}
-
+// callKey is the key of what tells the calls of a process apart.
 type callKey struct{}
 
-// attempted is observe.Hooks.Attempt.
-func (h hurry) attempted(ctx context.Context, a observe.Attempt) {
-	if h.Note(time.Since(h.began), h.process, fmt.Sprint(ctx.Value(callKey{})), a.Name) {
-		time.Sleep(time.Millisecond) // or virtual time stands still
-	}
-	if h.Len() > 2000 {
-		time.Sleep(time.Second) // these attempts are enough for the judge
-	}
+// note returns Hooks that note the attempts of a process.
+func note(in *history.Tries, began time.Time, process int) *observe.Hooks {
+	return &observe.Hooks{Attempt: func(ctx context.Context, a observe.Attempt) {
+		if in.Note(time.Since(began), fmt.Sprint(process), fmt.Sprint(ctx.Value(callKey{})), a.Name) {
+			time.Sleep(time.Millisecond) // or virtual time stands still
+		}
+		if in.Len() > 2000 {
+			time.Sleep(time.Second) // these attempts are enough for the judge
+		}
+	}}
 }
 
 // A test in virtual time ends, and waiters make no haste, where a node lacks the key of a holder, and where restart guards ignore
@@ -76,7 +72,7 @@ func TestWaitersMakeNoHaste(t *testing.T) {
 							rs := redsync.New(nodes.Pools(options...)...)
 							t.Cleanup(func() { _ = rs.Close(context.Background()) })
 							peek.BeRash(rs, rash)
-							made[p] = rs.With(redsync.WithTries(0), redsync.WithHooks(&observe.Hooks{Attempt: hurry{tries, began, fmt.Sprint(p)}.attempted}))
+							made[p] = rs.With(redsync.WithTries(0), redsync.WithHooks(note(tries, began, p)))
 						}
 						return made[p]
 					}, nodes, seed, c.with...)

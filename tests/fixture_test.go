@@ -1028,25 +1028,25 @@ func atEach(f func(ctx context.Context, event any)) redsync.Option {
 
 // panicsAt returns the option of hooks that panic at a kind of events.
 func panicsAt(kind string) redsync.Option {
-	return atEach(func(_ context.Context, event any) { panics{on: kind}.when(reflect.TypeOf(event).Name()) })
+	return atEach(func(_ context.Context, event any) {
+		if reflect.TypeOf(event).Name() == kind {
+			panic("the user's")
+		}
+	})
 }
 
-// panics is a log handler. It panics at the log message that on names.
+// panics is a log handler. It panics at the message that on is.
 type panics struct {
 	on string
 	slog.Handler
 }
 
-func (p panics) when(event string) {
-	if p.on == event {
-		panic("the user's")
-	}
-}
-
 func (panics) Enabled(context.Context, slog.Level) bool { return true }
 
 func (p panics) Handle(_ context.Context, r slog.Record) error {
-	p.when(r.Message)
+	if p.on == r.Message {
+		panic("the user's")
+	}
 	return nil
 }
 

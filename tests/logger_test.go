@@ -325,7 +325,7 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, ctx := newLogbook(), t.Context()
-		l := peek.LogHooks(slog.New(book))
+		l := peek.LogHooks(slog.New(book)).(*observe.Hooks)
 		one := observe.OneServer{Nodes: [2]int{0, 4}, Addresses: [2]string{"redis-0:6379", "redis-4:6379"}}
 		for i := range 1500 { // for 15 s
 			name, address := fmt.Sprint("lock", i), "redis-1:6379"

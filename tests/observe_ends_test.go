@@ -220,7 +220,10 @@ var endings = map[string]func(s ending) string{
 		return "acquired released"
 	},
 	"another observer panics at Acquired": func(s ending) string {
-		panicked(s, func() { _ = s.lock(panicsAt("Acquired")).Lock() })
+		r := &redsynctest.Recorder{}
+		panicked(s, func() { _ = s.lock(panicsAt("Acquired"), recordsTo(r)).Lock() })
+		_, why := only[observe.Lost](s, r)
+		says(s, why, "panicked")
 		return "acquired lost"
 	},
 	"another observer panics at Released": func(s ending) string {
@@ -370,19 +373,5 @@ func TestObserveWaiting(t *testing.T) {
 		acquired, _ := only[observe.Acquired](k, r)
 		assert.Equal(k, []uint64{waits[0].Call, waits[1].Call}, []uint64{acquired.Call, gaveUp.Call})
 		assert.NotEqual(k, acquired.Call, gaveUp.Call)
-	})
-}
-
-// An observer that panics does not keep the others from their events.
-func TestObserversBehindAPanicAreTold(t *testing.T) {
-	kitMet(t, func(k kit) {
-		r := &redsynctest.Recorder{}
-		m := k.NewMutex("lock", panicsAt("Acquired"), recordsTo(r))
-		panicked(t, func() { _ = m.Lock() })
-		acquired, _ := only[observe.Acquired](t, r)
-		assert.Equal(t, "lock", acquired.Name)
-		_, why := only[observe.Lost](t, r)
-		errorIs(t, why, redsync.ErrLockLost)
-		says(t, why, "panicked")
 	})
 }

@@ -20,39 +20,28 @@ import (
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
-// contexts keeps every event with its context.
-type contexts struct {
-	mu   sync.Mutex
-	told []told
-}
-
-type told struct {
-	ctx   context.Context //nolint:containedctx // it is what is recorded
-	event any
-}
-
-func (c *contexts) note(ctx context.Context, event any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told = append(c.told, told{ctx, event})
-}
-
-// taken returns the events since its last call.
-func (c *contexts) taken() []told {
-	synctest.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := c.told
-	c.told = nil
-	return all
-}
-
 // Every event of a call has the call's context and its Start. Extensions of the watchdog have the values of the Lock's
 // context. All other events have no caller's context, and no Start.
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		seen := &contexts{}
-		k.Redsync = k.With(atEach(seen.note))
+		type told struct {
+			ctx   context.Context //nolint:containedctx // it is what is recorded
+			event any
+		}
+		var mu sync.Mutex
+		var seen []told
+		k.Redsync = k.With(atEach(func(ctx context.Context, event any) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, told{ctx, event})
+		}))
+		taken := func() []told {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			defer func() { seen = nil }()
+			return seen
+		}
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
@@ -62,7 +51,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		}
 		tells := func(name, want string) {
 			got := map[string]bool{}
-			for _, e := range seen.taken() {
+			for _, e := range taken() {
 				kind := reflect.TypeOf(e.event).Name()
 				got[kind] = true
 				switch {
@@ -94,13 +83,13 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		failed, why := only[observe.NotAcquired](k, r)
 		assert.Equal(k, observe.NotAcquired{Name: "lock", Mode: observe.Plain}, failed)
 		assert.Equal(k, err, why)
-		_ = seen.taken()
+		_ = taken()
 		_, err = m.Detach(call("detach"))
 		noError(k, err)
 		tells("detach", "Detached")
 		k.lose(allNodes...)
 		noError(k, m.LockContext(call("lock")))
-		_ = seen.taken()
+		_ = taken()
 		time.Sleep(3 * sec)
 		k.lose(majority...)
 		time.Sleep(3 * sec)

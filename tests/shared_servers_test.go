@@ -65,13 +65,13 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	down, denied := &redsynctest.Recorder{}, &unwokenLog{}
+	down, denied := &redsynctest.Recorder{}, &redsynctest.Recorder{}
 	rs := processAsOn(t, servers, func(i int) []string {
 		if i < 2 {
 			return noQueueACL
 		}
 		return smallestACL
-	}).With(recordsTo(down), recordsTo(&denied.Recorder))
+	}).With(recordsTo(down), recordsTo(denied))
 	servers[4].Kill()
 	shared := withShared
 	for _, options := range []opts{{shared}, {shared, noHandOver, withSetNXOnExtend}} {
@@ -102,7 +102,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	for i := range 4 {
 		assert.NoError(t, downOf(down, i), "node %d", i)
 	}
-	assert.Subset(t, []int{0, 1}, denied.nodes(t))
+	assert.Subset(t, []int{0, 1}, denying(t, denied))
 }
 
 // isKeptOut checks that a reader is kept out by a writer that waits. On a busy machine, the writer's tickets may expire

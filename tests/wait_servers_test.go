@@ -28,17 +28,14 @@ import (
 // soon is far less than the retry delay of a patient waiter, and far more than a busy machine needs.
 const soon = minute
 
-// An unwokenLog is an observer that records which nodes deny wake-ups.
-type unwokenLog struct{ redsynctest.Recorder }
-
 // denies matches what servers answer to a user who lacks a permission. The last two come from scripts, before Redis 7.2
 // and since.
 const denies = "NOPERM|can't run this command|ACL failure in script"
 
-// nodes returns the nodes that l was told of.
-func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
+// denying returns the nodes that r was told of because they deny wake-ups.
+func denying(t *testing.T, r *redsynctest.Recorder) (nodes []int) {
 	t.Helper()
-	for _, u := range redsynctest.Events[observe.WakeUpDenied](&l.Recorder) {
+	for _, u := range redsynctest.Events[observe.WakeUpDenied](r) {
 		require.Regexp(t, denies, u.Err.Error())
 		nodes = append(nodes, u.Node)
 	}
@@ -154,9 +151,9 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	servers := realredis.Start(t, 3)
-	log := &unwokenLog{}
-	a := processAs(t, servers, smallestACL, recordsTo(&log.Recorder))
-	b := processAs(t, servers, smallestACL, recordsTo(&log.Recorder))
+	log := &redsynctest.Recorder{}
+	a := processAs(t, servers, smallestACL, recordsTo(log))
+	b := processAs(t, servers, smallestACL, recordsTo(log))
 	for _, mode := range modes {
 		woken := false
 		for i := 0; i < 3 || !woken && i < 20; i++ {
@@ -165,7 +162,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			woken = woken || took < unwoken
 		}
 		assert.True(t, woken)
-		assert.Empty(t, log.nodes(t))
+		assert.Empty(t, denying(t, log))
 		awaitAnswers(t, servers, 0, "dbsize")
 	}
 	for _, rule := range smallestACL {
@@ -174,14 +171,14 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 		}
 		t.Run("not without "+rule, func(t *testing.T) {
 			empties(t, servers)
-			log := &unwokenLog{}
+			log := &redsynctest.Recorder{}
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
-			a := processAs(t, servers, rules, recordsTo(&log.Recorder))
-			b := processAs(t, servers, rules, recordsTo(&log.Recorder))
+			a := processAs(t, servers, rules, recordsTo(log))
+			b := processAs(t, servers, rules, recordsTo(log))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
 				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
-				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
+				failed = err != nil || took >= unwoken || len(denying(t, log)) > 0
 			}
 			assert.True(t, failed) // the fair lock works without this rule, so the rule is not needed
 		})
@@ -251,18 +248,18 @@ func TestWaitingWithoutPermission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
-			log, text := &unwokenLog{}, &safeBuffer{}
+			log, text := &redsynctest.Recorder{}, &safeBuffer{}
 			options := opts{withRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, recordsTo(&log.Recorder), logger)...)
+			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, recordsTo(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
-			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
+			for i := 0; i < 3 || len(denying(t, log)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
 				noError(t, err)
 			}
 			awaitAnswers(t, servers, 0, "exists", "lock")
 			assert.Equal(t, 3, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
-			assert.Equal(t, c.told, log.nodes(t))
+			assert.Equal(t, c.told, denying(t, log))
 
 			if c.fair == "" {
 				_, err := passes(t, a, b, withFair)

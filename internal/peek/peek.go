@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 var (
@@ -20,8 +19,8 @@ var (
 	// Exclusions returns the pairs of options and calls that do not go together.
 	Exclusions func() [][2]string
 
-	// LogHooks returns the Hooks of redsync.WithLogger, for a Redsync without locks.
-	LogHooks func(log *slog.Logger) *observe.Hooks
+	// LogHooks returns the *observe.Hooks of redsync.WithLogger, for a Redsync without locks.
+	LogHooks func(log *slog.Logger) any
 )
 
 // Value returns the value of the current hold of a *redsync.Mutex, without marking it as shown. It returns "" if there is
