@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -152,7 +151,6 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 // The keys of a minimal hold that is not over are not left behind, in any mode, whoever has made the Redsync, and whether the test
 // unlocks or the end does. Another value under the same name is left behind.
 func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
-	testlength.NotShort(t)
 	lasts := redsync.WithMinHold(time.Hour)
 	inEachForm(t, func(s *scene) {
 		for mode, lock := range map[string]func(rs *redsync.Redsync) *redsync.Mutex{

@@ -245,7 +245,6 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 // Unlock returns as soon as a quorum has confirmed the release. HoldBySomebody must not fail
 // because another node still has the key.
 func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
-	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		for i := range 30 {
 			name := fmt.Sprint("orders:", i)
@@ -331,7 +330,6 @@ func warm(tb testing.TB, rs *redsync.Redsync) {
 
 // A process that is cut off can neither extend nor release. Its lock is lost at Until, and somebody else gets it.
 func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
-	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		process := s.Process(redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(0.4))
 		mutex := locked(s, process.NewMutex(name, redsync.WithWatchdog()))
@@ -472,7 +470,6 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 // Lock returns once a quorum has granted the lock. Expire must wait for the other nodes: if it did
 // not, a later SET would bring a key back.
 func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
-	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		for i := range 30 {
 			name := fmt.Sprint(name, i)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -37,7 +36,6 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 }
 
 func TestAwaitEventsWaitsForALoss(t *testing.T) {
-	testlength.NotShort(t)
 	inEachForm(t, func(s *scene) {
 		r := &redsynctest.Recorder{}
 		s.locked(redsync.WithHooks(r.Hooks()), redsync.WithExpiry(time.Second), redsync.WithTries(0))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests what processes leave on the nodes that exit right after a Close whose context has ended.
@@ -107,7 +106,6 @@ func TestExitLeavesNothing(t *testing.T) {
 // TestExitOfAProcess starts this program again for each way. It exits right after Close, and a server shows what it has
 // left.
 func TestExitOfAProcess(t *testing.T) {
-	testlength.NotShort(t)
 	if how, address, isChild := strings.Cut(os.Getenv("REDSYNC_EXIT"), "="); isChild {
 		ctx, stop := context.WithCancel(context.Background())
 		rs, err := redsync.Open(ctx, []string{address})

@@ -96,6 +96,13 @@ func playHaste(t *testing.T, seed uint64, asked hasteScene) (*haste, []history.E
 	return h, h.log.Events()
 }
 
+// last sleeps for d, or until the judge has seen enough.
+func (h *haste) last(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end) && !h.judged.Load(); {
+		time.Sleep(min(100*time.Millisecond, time.Until(end)))
+	}
+}
+
 func (h *haste) run() {
 	r := h.random(1)
 	nodes := 2 + r.IntN(6)
@@ -125,7 +132,7 @@ func (h *haste) run() {
 	for range 2 + r.IntN(3) {
 		h.processes = append(h.processes, h.process(r))
 	}
-	h.contend(r, "contended", func() { time.Sleep(time.Second + 70*h.farthest) })
+	h.contend(r, "contended", func() { h.last(time.Second + 70*h.farthest) })
 	h.each = float64(h.tries.Len()) / float64(max(h.held.Load(), 1))
 	h.hold(r)
 	h.contend(r, "restarts", func() {
@@ -133,7 +140,7 @@ func (h *haste) run() {
 			time.Sleep(between(r, 0, 400*time.Millisecond))
 			h.nodes[j].Restart(true)
 		}
-		time.Sleep(9 * time.Second)
+		h.last(9 * time.Second)
 	})
 	for _, p := range h.processes {
 		p.close()
