@@ -72,7 +72,7 @@ func TestHooksBehindAPanicAreCalled(t *testing.T) {
 		tells := func(name string) *observe.Hooks { return hooksThat(func(string) { told += name }) }
 		panics := hooksThat(func(string) { told += "b"; panic("the user's") })
 		c := newCore(nil, formOf(0), ErrNoPools)
-		to := (*observers)(nil).withHooks(tells("a"), c).withHooks(panics, c).withHooks(tells("c"), c)
+		to := (*observers)(nil).withHooks(tells("a"), c.queue()).withHooks(panics, c.queue()).withHooks(tells("c"), c.queue())
 		tell := func(want string, hooks observe.Hooks) {
 			for all, i := reflect.ValueOf(hooks), 0; i < all.NumField(); i++ {
 				hook, expect := all.Field(i), assert.NotPanics
