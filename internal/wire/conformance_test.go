@@ -115,7 +115,7 @@ func envOf(of *redis.Options, dial func(context.Context, string, string) (net.Co
 func TestPoolConformsRealServer(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			if i >= testlength.InGate(2, 3, len(kinds), len(kinds)) {
+			if i >= testlength.InGate(2, 2, len(kinds), len(kinds)) {
 				t.Skip("embedded nodes have shown it, and the nightly run shows it here")
 			}
 			wiretest.RunParallel(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
