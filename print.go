@@ -10,7 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 )
 
-// This file writes locks for people. A lock's value is a secret: who has it can extend and release the
+// This file writes locks and nodes for people. A lock's value is a secret: who has it can extend and release the
 // lock. So no text shows it, except the text of a Sequencer, which is made for sending.
 
 // Format writes the name, the state, and what is left of the time, such as redsync.Mutex("orders:17", held until
@@ -72,6 +72,17 @@ func (s shownMutex) String() string {
 	}
 	b.WriteByte(')')
 	return b.String()
+}
+
+// Format writes the nodes, for every verb.
+func (r *Redsync) Format(f fmt.State, _ rune) {
+	addresses := []string{}
+	if r != nil && r.core != nil {
+		for _, n := range r.core.keeper.Set.Nodes {
+			addresses = append(addresses, n.Address())
+		}
+	}
+	_, _ = fmt.Fprintf(f, "redsync.Redsync(%s)", strings.Join(addresses, ", "))
 }
 
 // Format writes the name and the token, for every verb. It does not write the value: String does.

@@ -52,20 +52,17 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// A State says whether somebody holds a lock.
-type State string
-
-// The states of a lock.
+// The states of a lock: see Status.
 const (
-	StateUnknown State = "unknown" // too few nodes have answered to tell
-	StateHeld    State = "held"    // a quorum of nodes has the value of a holder
-	StateFree    State = "free"    // no value has a quorum
+	StateUnknown = "unknown" // too few nodes have answered to tell
+	StateHeld    = "held"    // a quorum of nodes has the value of a holder
+	StateFree    = "free"    // no value has a quorum
 )
 
 // A Status is what the nodes have said of a lock. See Mutex.Inspect for what that means.
 type Status struct {
 	Name     string   // what Mutex.Name returns
-	State    State    // of several names: held if one of them is, free if all are
+	State    string   // StateHeld, StateFree or StateUnknown; of several names: held if one of them is, free if all are
 	Holders  []Holder // none, one, or several readers or holders of permits; those whose keys last longest come first
 	Waiters  []Waiter // those that wait longest come first
 	Register uint64   // the highest fencing register: not the token of the holder, as a failed attempt may have raised it
@@ -173,7 +170,7 @@ func firstInts(n int) (numbers []int) {
 }
 
 // stateOf returns the state of these keys together.
-func stateOf(seen lease.Inspected, keys []int) State {
+func stateOf(seen lease.Inspected, keys []int) string {
 	switch {
 	case seen.IsHeld(keys...):
 		return StateHeld

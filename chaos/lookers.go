@@ -63,7 +63,7 @@ func (c *client) saw(began time.Duration, l lockName, all redsync.Status, err er
 		}
 	}
 	for _, s := range parts {
-		sight := &history.Sight{Began: began, State: string(s.State), NoQuorum: err != nil, Silent: silent}
+		sight := &history.Sight{Began: began, State: s.State, NoQuorum: err != nil, Silent: silent}
 		for _, h := range s.Holders {
 			seen := history.Holder{ID: h.ID, Owner: h.Owner, Reads: h.Shared}
 			if !h.Since.IsZero() {

@@ -149,7 +149,7 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 
 // It takes a quorum to be a holder, and to be sure that there is none.
 func TestInspectNeedsAQuorum(t *testing.T) {
-	for values, want := range map[string]redsync.State{ // by node: a value, - for none, ? for a node that is down
+	for values, want := range map[string]string{ // by node: a value, - for none, ? for a node that is down
 		"aaa--": redsync.StateHeld, "aaa??": redsync.StateHeld,
 		"aabb-": redsync.StateFree, "aa---": redsync.StateFree, "a---?": redsync.StateFree, "---??": redsync.StateFree,
 		"aa--?": redsync.StateUnknown, "aabb?": redsync.StateUnknown, "a--??": redsync.StateUnknown,

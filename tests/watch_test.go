@@ -105,7 +105,7 @@ func (w *onlooker) sees(holders int) sighting {
 }
 
 // seesIn is sees with the state.
-func (w *onlooker) seesIn(state redsync.State, holders int) sighting {
+func (w *onlooker) seesIn(state string, holders int) sighting {
 	w.Helper()
 	seen := w.fresh()
 	require.Len(w, seen, 1)

@@ -166,7 +166,7 @@ type (
 // jsonOf returns what --json shows of s.
 func jsonOf(s redsync.Status, now time.Time) statusJSON {
 	j := statusJSON{
-		Name: s.Name, State: string(s.State), Time: now.UTC().Format(time.RFC3339Nano),
+		Name: s.Name, State: s.State, Time: now.UTC().Format(time.RFC3339Nano),
 		Holders: []holderJSON{}, Waiters: []waiterJSON{}, Nodes: []nodeJSON{},
 	}
 	if s.Register > 0 {

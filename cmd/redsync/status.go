@@ -21,7 +21,7 @@ import (
 )
 
 // statusExits are the exit statuses of a lock's state.
-var statusExits = map[redsync.State]int{redsync.StateHeld: 0, redsync.StateFree: 1, redsync.StateUnknown: exitNoQuorum}
+var statusExits = map[string]int{redsync.StateHeld: 0, redsync.StateFree: 1, redsync.StateUnknown: exitNoQuorum}
 
 // A view is what status was asked to show.
 type view struct {

@@ -76,7 +76,7 @@ func (l *simLooker) saw(began time.Duration, permits int, all redsync.Status, er
 	unknown := func(s redsync.Status) bool { return s.State == redsync.StateUnknown }
 	assert.False(l, err != nil && !slices.ContainsFunc(parts, unknown), "all is known, but: %v", err)
 	for _, s := range parts {
-		sight := &history.Sight{Began: began, State: string(s.State), NoQuorum: err != nil, Silent: silent}
+		sight := &history.Sight{Began: began, State: s.State, NoQuorum: err != nil, Silent: silent}
 		for _, h := range s.Holders {
 			seen := history.Holder{ID: h.ID, Owner: h.Owner, Reads: h.Shared}
 			if !h.Since.IsZero() {
