@@ -23,8 +23,8 @@
 //   - Unlock in another process: [Mutex.Value], [WithValue], [Mutex.Unlock].
 //   - Shell: the command redsync run.
 //
-// Taken? TryDo says so without an error, Do and Lock by one that matches [ErrFailed]. Before each step [Mutex.Remaining] says
-// for how long you may rely on the lock.
+// Taken? TryDo says so without an error, Do and Lock by one that matches [ErrFailed]. Before each step, ask [Mutex.Remaining]
+// for the time that is left.
 //
 // # What is guaranteed
 //
