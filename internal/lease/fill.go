@@ -144,7 +144,7 @@ func (f filling) Receive(i int, reply wire.Reply) {
 		}
 	}
 	w.answered(i, reply)
-	f.lease.special.use.ended(i, fateOf(reply))
+	f.lease.special.use.replied(i, reply)
 }
 
 // extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without

@@ -56,12 +56,8 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		a.writes.answered(i, reply)
 	}
 	if u := a.special.use; u != nil {
-		u.ended(i, fateOf(reply))
-		switch {
-		case reply.Fate != wire.Answered:
-		case reply.Conn == 0:
-			u.unordered.Store(true)
-		default:
+		u.replied(i, reply)
+		if reply.Conn != 0 && reply.Fate == wire.Answered {
 			u.heardInOrder(i)
 		}
 	}
@@ -168,7 +164,7 @@ func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 
 func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
-	e.lease.special.use.ended(i, fateOf(reply))
+	e.lease.special.use.replied(i, reply)
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply)
 	} else {

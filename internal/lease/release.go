@@ -480,7 +480,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
 	if u := rel.use(); u != nil && u.adopted {
-		u.ended(i, fateOf(reply))
+		u.replied(i, reply)
 	} else if u != nil {
 		u.heard(i, fateOf(reply))
 	}

@@ -106,7 +106,7 @@ type loss struct {
 	server string
 }
 
-// sending and ended count a command to node i. u may be nil.
+// sending, and then replied or ended, count a command to node i. u may be nil.
 
 func (u *use) sending(i int) {
 	if u != nil {
@@ -123,6 +123,17 @@ func (u *use) ended(i int, fate wire.Fate) {
 		u.renewed.Store(int64(clock.Now().Mono))
 	}
 	u.nodes[i].open.Add(-1)
+}
+
+// replied notes the reply to a command to node i.
+func (u *use) replied(i int, reply wire.Reply) {
+	if u == nil {
+		return
+	}
+	if reply.Fate == wire.Answered && reply.Conn == 0 {
+		u.unordered.Store(true)
+	}
+	u.ended(i, fateOf(reply))
 }
 
 // fateOf returns Unknown if the client has sent a request more than once: an earlier sending may still be executed. Otherwise

@@ -42,7 +42,7 @@ func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin tim
 	case g.covers == 0:
 		return nil
 	case s == nil:
-		return errUnknownServer
+		return wire.ErrUnknownServer
 	}
 	here, moved := g.tenant.meet(s, sent)
 	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
@@ -131,8 +131,6 @@ func (t *tenant) isLocked(s *wire.Server) bool {
 // startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.
 func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
-var errUnknownServer = wire.ErrUnknownServer
-
 // A restarted says why a node that has restarted, or whose address has moved, does not count yet.
 type restarted struct {
 	moved      bool
@@ -181,8 +179,8 @@ type Guarding interface {
 
 // isDistrust reports whether err comes from a node that answers, but whose grants do not count.
 func isDistrust(err error) bool {
-	e, ok := err.(*restarted)                        //nolint:errorlint // it is not wrapped
-	return ok && e != nil || err == errUnknownServer //nolint:errorlint // a sentinel
+	e, ok := err.(*restarted)                             //nolint:errorlint // it is not wrapped
+	return ok && e != nil || err == wire.ErrUnknownServer //nolint:errorlint // a sentinel
 }
 
 // Quarantine returns how long after its start a node does not count.

@@ -82,10 +82,10 @@ func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 		refused := observation{of: open, to: &tracer{}, node: h.node, err: refusal("READONLY"), proof: grants}
 		h.sees(errBroken, answers)
 		time.Sleep(healthPause / 2)
-		h.sees(errUnknownServer, counts)
-		assert.Equal(t, told{"3 down, omitted 0: it broke", fmt.Sprint("3 still down: ", errUnknownServer)}, h.hears())
+		h.sees(wire.ErrUnknownServer, counts)
+		assert.Equal(t, told{"3 down, omitted 0: it broke", fmt.Sprint("3 still down: ", wire.ErrUnknownServer)}, h.hears())
 		h.sees(errBroken, answers)
-		h.sees(errUnknownServer, counts)
+		h.sees(wire.ErrUnknownServer, counts)
 		assert.Empty(t, h.hears(), "the greater reason lasts")
 		h.see(refused)
 		h.see(refused)
@@ -93,7 +93,7 @@ func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 		h.sees(nil, grants)
 		assert.Equal(t, told{"3 up after 500ms"}, h.hears())
 		h.sees(errBroken, answers)
-		h.sees(errUnknownServer, counts)
+		h.sees(wire.ErrUnknownServer, counts)
 		assert.Empty(t, h.hears(), "nobody was told that it is down")
 		h.sees(nil, grants)
 		assert.Empty(t, h.hears())
@@ -240,8 +240,8 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		"the same server":             {Granting, claim.Failure(ErrDuplicate), false},
 		"restarted":                   {Granting, claim.Failure(&restarted{}), true},
 		"refused, with a reason":      {Granting, claim.Vote{Choice: claim.Refused, Err: errBroken}, false},
-		"restarted, when it extends":  {Granting, claim.Failure(errUnknownServer), true},
-		"restarted, when it is asked": {Looking, claim.Failure(errUnknownServer), true},
+		"restarted, when it extends":  {Granting, claim.Failure(wire.ErrUnknownServer), true},
+		"restarted, when it is asked": {Looking, claim.Failure(wire.ErrUnknownServer), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.True(t, wire.IsDenied(denied{}))

@@ -496,7 +496,7 @@ func (r *Round) see(s observation, by *wire.Server) error {
 				s.proof = counts
 			}
 		case s.err == nil:
-			return errUnknownServer
+			return wire.ErrUnknownServer
 		}
 	}
 	h.see(s)

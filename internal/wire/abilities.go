@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// This file names what a Pool may also do. It is for those who write a Pool of their own: each ability is optional, and
-// the pools of New have those that their clients allow. [Subscriber] is another one.
+// This file names what a Pool may also do. Each ability is optional: the pools of New have those that their clients allow.
+// [Subscriber] is another one.
 
 type (
 	// Failing is a Pool that may be unable to send anything, ever. Then a Redsync fails at once.

@@ -77,7 +77,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	case greeted:
 		conn.early = lent.pushed
 		return nil
-	case failed != nil && isEnd(failed) && endsAll(lent.refused):
+	case failed != nil && isEnd(failed) && refusalIn(lent.refused).ends:
 		return lent.explained(failed)
 	case failed != nil:
 		return cutOffAt(lent.unanswered(), failed)
@@ -303,7 +303,7 @@ func (c *lentConn) explained(err error) error {
 		}
 		return err
 	}
-	if !endsAll(c.refused) {
+	if !refusalIn(c.refused).ends {
 		err = cutOffAt(c.unanswered(), err)
 	}
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)

@@ -12,38 +12,38 @@ import (
 // This file adds hints to errors of connections that cannot be opened. Each hint wraps the cause, so
 // errors.Is and errors.As still find it.
 
-// refusals holds errors with which a node may answer a greeting. For each there is a hint for the
-// operator of the node. ends says that the node ends the connection then, whatever the command is.
-var refusals = []struct {
+// A knownRefusal is an error with which a node may answer a greeting, and a hint for the operator of the node. ends says that the
+// node ends the connection then, whatever the command is.
+type knownRefusal struct {
 	words, hint string
 	ends        bool
-}{
-	{"DENIED ", "the node is in protected mode: it has no password, and lets in its own machine alone", true},
-	{"max number of clients reached", "the node has no room for another connection (maxclients)", true},
-	{"WRONGPASS ", "the client's user name or password is wrong", false},
-	{"invalid password", "the client's password is wrong", false},
-	{"NOAUTH ", "the node asks for a password, and the client has none", false},
-	{"called without any password configured", "the client has a password, and the node has none", false},
+}
+
+var refusals = []knownRefusal{
+	{words: "DENIED ", hint: "the node is in protected mode: it has no password, and lets in its own machine alone", ends: true},
+	{words: "max number of clients reached", hint: "the node has no room for another connection (maxclients)", ends: true},
+	{words: "WRONGPASS ", hint: "the client's user name or password is wrong"},
+	{words: "invalid password", hint: "the client's password is wrong"},
+	{words: "NOAUTH ", hint: "the node asks for a password, and the client has none"},
+	{words: "called without any password configured", hint: "the client has a password, and the node has none"},
+}
+
+// refusalIn returns the refusal that err, which may be nil, is: the zero one if it is none.
+func refusalIn(err error) knownRefusal {
+	for _, r := range refusals {
+		if isAnswer(err) && strings.Contains(err.Error(), r.words) {
+			return r
+		}
+	}
+	return knownRefusal{}
 }
 
 // hinted adds a hint to the error of a greeting if refusals has one.
 func hinted(err error) error {
-	for _, r := range refusals {
-		if isAnswer(err) && strings.Contains(err.Error(), r.words) {
-			return fmt.Errorf("%s: %w", r.hint, err)
-		}
+	if r := refusalIn(err); r.hint != "" {
+		return fmt.Errorf("%s: %w", r.hint, err)
 	}
 	return err
-}
-
-// endsAll reports whether a node that has answered with err, which may be nil, ends the connection, whatever the command is.
-func endsAll(err error) bool {
-	for _, r := range refusals {
-		if r.ends && err != nil && strings.Contains(err.Error(), r.words) {
-			return true
-		}
-	}
-	return false
 }
 
 // hintedDial adds a hint to the error of a dial with TLS if the handshake failed: the port may not speak TLS.
