@@ -23,8 +23,8 @@ func (m *Mutex) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, m.shown()
 func (m *Mutex) LogValue() slog.Value {
 	s := m.shown()
 	attrs := []slog.Attr{slog.String("name", s.Name), slog.String("state", s.State)}
-	if s.Until != nil {
-		attrs = append(attrs, slog.Time("until", *s.Until))
+	if !s.Until.IsZero() {
+		attrs = append(attrs, slog.Time("until", s.Until))
 	}
 	if s.Token != 0 {
 		attrs = append(attrs, slog.Uint64("token", s.Token))
@@ -35,7 +35,7 @@ func (m *Mutex) LogValue() slog.Value {
 // shownMutex is what people see of a Mutex.
 type shownMutex struct {
 	Name, State string
-	Until       *time.Time
+	Until       time.Time
 	Token       uint64
 }
 
@@ -47,12 +47,9 @@ func (m *Mutex) shown() shownMutex {
 	h, adopted := m.holdOrAdopted()
 	switch {
 	case h != nil:
-		s.State, s.Token = "held", h.Token()
+		s.State, s.Token, s.Until = "held", h.Token(), h.Until()
 		if m.Err() != nil {
 			s.State = "over"
-		}
-		if until := h.Until(); !until.IsZero() {
-			s.Until = &until
 		}
 	case adopted != nil:
 		s.State, s.Token = "adopted", adopted.sequencer.Token
@@ -64,7 +61,7 @@ func (m *Mutex) shown() shownMutex {
 func (s shownMutex) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redsync.Mutex(%q, %s", s.Name, s.State)
-	if s.Until != nil {
+	if !s.Until.IsZero() {
 		fmt.Fprintf(&b, " until %s", s.Until.Format("15:04:05.000"))
 	}
 	if s.Token != 0 {

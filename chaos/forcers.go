@@ -147,7 +147,7 @@ func (t *turn) observer() []redsync.Option {
 	return []redsync.Option{redsync.WithHooks(&observe.Hooks{Lost: t.hears})}
 }
 
-// hears notes that a hook of the turn is told of a loss.
+// hears is the hook for losses: it notes what it is told.
 func (t *turn) hears(_ context.Context, l observe.Lost) {
 	t.note(history.Event{Kind: history.Told, ByForce: errors.Is(l.Err, redsync.ErrForced), Err: text(l.Err)})
 }

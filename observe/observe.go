@@ -41,8 +41,7 @@
 //     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
 //     until these events have been told, at most for the node deadline. Later ones are dropped.
 //
-// There is no order between goroutines: a hook may be told of Lost or Released before another is told of the
-// Acquired of the same lock.
+// There is no order between goroutines: Lost or Released may be called before Acquired has returned for the same lock.
 //
 // # Counting
 //

@@ -190,6 +190,7 @@ type OutstandingError = wire.OutstandingError
 
 // IsPermanent reports whether err says that the node will refuse every repetition of a command until somebody changes the
 // node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
-// not have a command, a key has another type (WRONGTYPE), the keys of a command are not in one slot of a Cluster (CROSSSLOT), INFO
-// does not tell the restart guard the uptime, a client of one address leads to a master of a Cluster that serves only some names, or the pool or the client is closed.
+// not have a command, a key has another type (WRONGTYPE), the keys of a command are not in one slot of a Cluster (CROSSSLOT),
+// INFO does not tell the restart guard the uptime, a client of one address leads to a master of a Cluster that serves only
+// some names, or the pool or the client is closed.
 func IsPermanent(err error) bool { return wire.IsPermanent(err) }
