@@ -75,32 +75,56 @@ func TestObjections(t *testing.T) {
 	}
 }
 
-// The documents have tables with a row for each objection, and below each table a numbered note for each row.
-var documents = []string{"../docs/objections.md", "../docs/objections-modes.md"}
+// document has a row for each objection. Its scene and its tests are in testdata/objections.txt.
+const document = "../docs/objections.md"
 
 var (
-	objectionRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*$`)
-	objection    = regexp.MustCompile("`TestObjections/([^`]*)` \\| (.*) \\|$")
+	objectionRow = regexp.MustCompile(`(?m)^\| (\d+) \| [^|]* \| (.*) \|$`)
 	bold         = regexp.MustCompile(`^\*\*([a-z/]+)\*\*`)
-	namedTest    = regexp.MustCompile("`(Test\\w+)(?:/([^`]*))?`")
 )
 
-// readTable returns the verdicts of the table by objection, in the order of libraries.
-func readTable(t *testing.T) map[string][]verdict {
-	table := make(map[string][]verdict)
-	for _, row := range objectionRow.FindAllString(read(t, documents[0]), -1) {
-		m := objection.FindStringSubmatch(row)
-		if m == nil {
+// An evidence is a line of testdata/objections.txt.
+type evidence struct {
+	number, scene string // scene: "-" if no scene plays the objection
+	tests         []string
+}
+
+func readEvidence(t *testing.T) (all []evidence) {
+	for line := range strings.Lines(read(t, "testdata/objections.txt")) {
+		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		require.Nil(t, table[m[1]], m[1])
-		for cell := range strings.SplitSeq(m[2], " | ") {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		require.Len(t, cells, 4, line)
+		e := evidence{number: cells[0], scene: cells[1]}
+		if cells[2] != "-" {
+			e.tests = strings.Split(cells[2], "; ")
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// readTable returns the verdicts of the document by scene, in the order of libraries.
+func readTable(t *testing.T) map[string][]verdict {
+	rows, table := make(map[string]string), make(map[string][]verdict)
+	for _, m := range objectionRow.FindAllStringSubmatch(read(t, document), -1) {
+		rows[m[1]] = m[2]
+	}
+	for _, e := range readEvidence(t) {
+		require.NotEmpty(t, rows[e.number], e.number)
+		if e.scene == "-" {
+			continue
+		}
+		require.Nil(t, table[e.scene], e.scene)
+		for cell := range strings.SplitSeq(rows[e.number], " | ") {
 			v := bold.FindStringSubmatch(cell)
 			require.NotNil(t, v, cell)
-			table[m[1]] = append(table[m[1]], verdict(v[1]))
+			table[e.scene] = append(table[e.scene], verdict(v[1]))
 		}
-		require.Len(t, table[m[1]], len(libraries), row)
+		require.Len(t, table[e.scene], len(libraries), e.number)
 	}
+	require.Len(t, readEvidence(t), len(rows))
 	return table
 }
 
@@ -110,7 +134,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Each objection has a row with verdicts. Each row has a note, row or note names a test, and each test that is named exists.
+// Each scene has a row with verdicts, a scene or a test shows each row, and each test that is named exists.
 func TestObjectionsDocument(t *testing.T) {
 	table := readTable(t)
 	for key, verdicts := range table {
@@ -119,18 +143,12 @@ func TestObjectionsDocument(t *testing.T) {
 	}
 	assert.Len(t, table, len(objections))
 	tests := testsOfTheRepository(t)
-	for _, path := range documents {
-		text := read(t, path)
-		for _, row := range objectionRow.FindAllStringSubmatch(text, -1) {
-			note := regexp.MustCompile(`(?m)^`+row[1]+`\. .*(\n   .*)*`).FindAllString(text, -1)
-			require.Len(t, note, 1, row[1])
-			assert.Regexp(t, namedTest, row[0]+note[0])
-		}
-		for _, m := range namedTest.FindAllStringSubmatch(text, -1) {
-			assert.True(t, tests[m[1]], m[1])
-			if strings.HasPrefix(m[1], "TestScenes") {
-				assert.True(t, slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == m[2] }), m[2])
-			}
+	for _, e := range readEvidence(t) {
+		assert.True(t, e.scene != "-" || len(e.tests) > 0, e.number)
+		for _, test := range e.tests {
+			name, sub, _ := strings.Cut(test, "/")
+			assert.True(t, tests[name], test)
+			assert.True(t, sub == "" || slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == sub }), test)
 		}
 	}
 }
