@@ -57,11 +57,12 @@ func dark(chart string) string { return onDark.Replace(chart) }
 // darkPath returns the name of the dark form of a chart.
 func darkPath(path string) string { return strings.TrimSuffix(path, ".svg") + "-dark.svg" }
 
-// Sizes of charts, in pixels. The space around texts is for fonts whose letters are wide.
+// Sizes of charts, in pixels. A phone shows a chart a fifth smaller. The space around texts is for fonts whose letters are
+// wide.
 const (
-	chartWidth = 760
+	chartWidth = 420
 	margin     = 16
-	small      = 12 // font size
+	small      = 13 // font size
 )
 
 // A chart is an SVG that is being drawn.
@@ -70,11 +71,13 @@ type chart struct {
 	height int
 }
 
-func newChart(height int, title, about string) *chart {
+func newChart(height int, title string, about ...string) *chart {
 	c := &chart{height: height}
 	c.add(`<rect x="0.5" y="0.5" width="%d" height="%d" rx="8" fill="%s" stroke="%s"/>`, chartWidth-1, height-1, paper, frame)
 	c.add(`<text x="%d" y="28" font-size="15" font-weight="bold" fill="%s" text-anchor="start">%s</text>`, margin, ink, title)
-	c.text(margin, 48, "start", gray, about)
+	for i, line := range about {
+		c.text(margin, 48+18*float64(i), "start", gray, line)
+	}
 	return c
 }
 
@@ -107,9 +110,9 @@ func logScale(low, high, from, to float64) func(float64) float64 {
 }
 
 func throughputChart(report tables, rounds string) *chart {
-	const left, right, top, bottom = 64.0, 736.0, 136.0, 396.0
-	c := newChart(448, "Pairs of Lock and Unlock per second, of free names: median of "+rounds+" rounds",
-		"Five nodes; dashed lines: one node only. Both axes are logarithmic. Higher is better.")
+	const left, right, top, bottom = 62.0, 404.0, 194.0, 424.0
+	c := newChart(476, "Pairs of Lock and Unlock per second", "Free names, medians of "+rounds+" rounds, logarithmic axes.",
+		"Dashed: one node only. Higher is better.")
 	widths := []float64{1, 16, 128, 1024}
 	x := logScale(widths[0], widths[len(widths)-1], left+16, right-16)
 	y := logScale(1000, 100_000, bottom, top)
@@ -122,8 +125,8 @@ func throughputChart(report tables, rounds string) *chart {
 		c.text(x(width), bottom+20, "middle", ink, whole(width))
 	}
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
-	libraries := []string{ours, defaults, failFast, onRueidis, oneKey, oneNode}
-	for i, name := range slices.Backward(libraries) { // this library is drawn last, on top of the others
+	libraries := []string{ours, onRueidis, defaults, oneKey, oneNode} // the line of failFast would lie on that of defaults
+	for i, name := range slices.Backward(libraries) {                 // this library is drawn last, on top of the others
 		c.key(i, name)
 		c.curve(report, name, widths, x, y)
 	}
@@ -141,9 +144,9 @@ func style(name string) (line string, radius float64) {
 	return ` stroke-width="1.5"`, 3
 }
 
-// key adds an entry to the legend, which has two columns of three above the plot.
+// key adds an entry to the legend above the plot.
 func (c *chart) key(i int, name string) {
-	x, y := margin+374*float64(i/3), 76+20*float64(i%3)
+	x, y := float64(margin), 92+20*float64(i)
 	line, radius := style(name)
 	c.line(x, y-4, x+28, y-4, colors[name], line)
 	c.dot(x+14, y-4, radius, colors[name])
@@ -169,33 +172,32 @@ func (c *chart) curve(report tables, name string, widths []float64, x, y func(fl
 // faultsChart has a row for each library under each fault, with a dot. It has no bars, because the length of a bar
 // means nothing on a logarithmic axis.
 func faultsChart(report tables) *chart {
-	const left, right, top, row = 190.0, 690.0, 84.0, 18.0
+	const left, right, top, row = 30.0, 390.0, 104.0, 36.0
 	libraries := []string{ours, failFast, defaults}
 	height := top + float64(len(faults))*(26+row*float64(len(libraries)))
-	c := newChart(int(height)+30, "How long Lock takes when nodes fail: the 99th percentile, and of how many Locks",
-		"Five nodes, one goroutine. The axis is logarithmic: from line to line ten times as long. Left is better.")
+	c := newChart(int(height)+16, "Lock when nodes fail: 99th percentile", "Five nodes, one goroutine. Left is better. From line to",
+		"line ten times as long. Behind it: of how many Locks.")
 	x := logScale(100, 1e7, left, right)
 	for tick := 100.0; tick <= 1e7; tick *= 10 {
-		c.line(x(tick), top-16, x(tick), height-12, rule, "")
-		c.text(x(tick), height+6, "middle", ink, duration(tick))
+		c.line(x(tick), top-16, x(tick), height-20, rule, "")
+		c.text(x(tick), height, "middle", ink, duration(tick))
 	}
 	y := top
 	for _, fl := range faults {
 		c.add(`<text x="%d" y="%.1f" font-size="%d" font-weight="bold" fill="%s" text-anchor="start">%s</text>`, margin, y, small, ink, fl.name)
 		for _, name := range libraries {
 			y += row
-			c.text(margin, y, "start", ink, name)
-			c.line(left, y-4, right, y-4, rule, "")
 			at := id{Scene: faultsScene.name, Variant: fl.name, Goroutines: 1, Library: name}
 			p99, ok := report.figure(at, "Lock p99 µs")
 			if !ok {
 				continue
 			}
 			pairs, _ := report.figure(at, "pairs")
-			c.dot(x(p99), y-4, 5, colors[name])
 			c.add(`<g stroke="%s" stroke-width="5" paint-order="stroke">`, paper) // keeps the grid off the text
-			c.text(x(p99)+11, y, "start", ink, duration(p99)+", of "+whole(pairs))
+			c.text(margin, y-16, "start", ink, name+": "+duration(p99)+", of "+whole(pairs))
 			c.add(`</g>`)
+			c.line(left, y-4, right, y-4, rule, "")
+			c.dot(x(p99), y-4, 5, colors[name])
 		}
 		y += 26
 	}

@@ -3,6 +3,8 @@ package redsync_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,6 +58,22 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 			noError(t, os.WriteFile(dark, []byte(want), 0o644))
 		}
 		assert.Equal(t, want, read(t, dark), path)
+	}
+}
+
+// Every picture can be read on a phone, which shows it 343 pixels wide.
+func TestPicturesCanBeReadOnAPhone(t *testing.T) {
+	t.Parallel()
+	number := regexp.MustCompile(`viewBox="0 0 (\d+) |font-size="(\d+)"`)
+	for _, path := range pictures(t) {
+		width := 0
+		for _, m := range number.FindAllStringSubmatch(read(t, path), -1) {
+			if m[1] != "" {
+				width = max(343, must(strconv.Atoi(m[1])))
+			} else {
+				assert.GreaterOrEqual(t, must(strconv.Atoi(m[2]))*343/width, 9, path)
+			}
+		}
 	}
 }
 
