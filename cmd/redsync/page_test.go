@@ -137,7 +137,7 @@ func testPage(t *testing.T, path string, lines int) {
 	t.Parallel()
 	var page, shown string
 	for _, block := range blocks(textOf(path)) {
-		if strings.HasPrefix(block, "$ ") && !strings.HasPrefix(block, "$ go run") {
+		if strings.HasPrefix(block, "$ ") {
 			page += block
 		}
 	}
