@@ -6,7 +6,7 @@ local room, most, sub, find = math.max(1048576, 2 * #KEYS * #ARGV[1]), math.max(
 -- read returns the text at a key; false if there is none, true if it is longer than limit, and an error if the key has
 -- another type or the user may not read it.
 local function read(key, limit)
-  limit = math.min(limit, room)
+  if limit > room then limit = room end
   local length = redis.pcall('STRLEN', key)
   if type(length) == 'number' and length > limit then return true end
   local text = redis.pcall('GET', key)
