@@ -27,14 +27,14 @@ if v == value then
   if type(before) ~= 'string' then before = '' end
   -- include queue.lua
   -- include tell.lua
-  local queue, flags, told = before, 0, {}
+  local queue, told = before, {0}
   for i = 5, #ARGV do queue = without(queue, ARGV[i]) end
   queue = living(queue, now)
-  if string.sub(queue, 50, 50) == 'r' then flags, told = tell(queue, ARGV[4] or '', now) end
+  if string.sub(queue, 50, 50) == 'r' then told = tell(queue, ARGV[4] or '', now) end
   keep(KEYS[1], add('readers\n', value, deadline), now, true)
   if queue ~= before then store(redis.pcall, KEYS[2], queue, 1) end
-  for _, head in ipairs(told) do redis.pcall('PUBLISH', 'redsync:' .. head, key) end
-  return 1 + flags
+  for i = 2, #told do redis.pcall('PUBLISH', 'redsync:' .. told[i], key) end
+  return 1 + told[1]
 end
 
 local text = readersOf(v, now)

@@ -1,7 +1,6 @@
 package script
 
 import (
-	_ "embed" // the sources
 	"fmt"
 
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -9,29 +8,6 @@ import (
 
 // This file makes the commands of a lease of several names. A node decides about all names at once: it grants,
 // prolongs or validates all of them or none.
-
-//go:embed enter_multi.lua
-var enterMulti string
-
-//go:embed extend_multi.lua
-var extendMulti string
-
-//go:embed heal_multi.lua
-var healMulti string
-
-//go:embed valid_multi.lua
-var validMulti string
-
-//go:embed release_multi.lua
-var releaseMulti string
-
-var (
-	enterMultiScript   = newScript(enterMulti)
-	extendMultiScript  = newScript(extendMulti)
-	healMultiScript    = newScript(healMulti)
-	validMultiScript   = newScript(validMulti)
-	releaseMultiScript = newScript(releaseMulti)
-)
 
 // Names is a set of the names of one claim: bit i stands for name i, in order.
 type Names uint64
@@ -87,7 +63,7 @@ type Part struct {
 //
 // ParseEnteredMulti reads the reply.
 func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
-	r := newMultiRequest(enterMultiScript, m, 10)
+	r := newMultiRequest(enterScript, m, 10)
 	strict := 0
 	if !place.Ticket.IsZero() {
 		r.keys(m.names.queues...)
@@ -126,18 +102,18 @@ func nameOf(element any) (name int, ok bool) {
 // none. It never shortens a TTL. The node replies Mine, Missing if keys are missing and no other key has
 // another value, or Other.
 func ExtendMulti(m Multi, ttl int64) Command {
-	return ofMulti(extendMultiScript, m, m.value, ttl)
+	return ofMulti(extendScript, m, m.value, ttl)
 }
 
 // HealMulti does what ExtendMulti does, and sets missing keys again: then the node replies Created. It changes
 // nothing if a key has another value.
 func HealMulti(m Multi, ttl int64) Command {
-	return ofMulti(healMultiScript, m, m.value, ttl)
+	return ofMulti(healScript, m, m.value, ttl)
 }
 
 // ValidMulti checks whether all keys of m have the value. The node replies as to ExtendMulti.
 func ValidMulti(m Multi) Command {
-	return ofMulti(validMultiScript, m, m.value)
+	return ofMulti(validScript, m, m.value)
 }
 
 // ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It lets the
@@ -147,25 +123,14 @@ func ValidMulti(m Multi) Command {
 //
 // ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
-	r := newMultiRequest(releaseMultiScript, m, 8)
+	r := newMultiRequest(releaseScript, m, 8)
 	r.keys(turnover.queues(m.names.queues...)...)
 	r.registers(m, fence)
 	r.args(m.value)
-	changes := turnover.changesNames()
-	switch {
-	case turnover.Quietly:
-		r.args(noQueue)
-	case process.IsZero() && fence.Token == 0 && !changes:
-		return r.command()
-	default:
-		r.args(process.argument())
-	}
-	r.tokenOrNone(fence)
-	if !changes {
+	if process.IsZero() && fence.Token == 0 && !turnover.Quietly && !turnover.changes() {
 		return r.command()
 	}
-	r.turnovers(turnover)
-	return r.command()
+	return r.ends(process, turnover, fence)
 }
 
 // A Released is what a node answers to ReleaseMulti.
@@ -238,14 +203,34 @@ func (r *request) tokenOrNone(f Fence) {
 	r.token(f)
 }
 
-// turnovers adds the tickets that enter and leave the queues of several names.
-func (r *request) turnovers(t Turnover) {
-	r.args(t.Alive)
-	r.tickets(t.Leave)
-	for _, part := range t.Parts {
-		r.args(part.Enters.argument())
-		r.tickets(part.Leave)
+// ends adds how a release ends: the caller's process, the token, and the tickets that enter and leave the queues. It
+// returns the command.
+func (r *request) ends(process Process, t Turnover, f Fence) Command {
+	if t.Quietly {
+		r.args(noQueue)
+	} else {
+		r.args(process.argument())
 	}
+	if f.Token != 0 || t.changes() {
+		r.tokenOrNone(f)
+	}
+	return r.turnover(t)
+}
+
+// turnover adds the tickets that enter and leave the queues, if there are any, and returns the command.
+func (r *request) turnover(t Turnover) Command {
+	if t.changes() {
+		r.args(aliveTTL.argument(t.Alive))
+		r.tickets(t.Leave)
+		if !t.Enters.IsZero() { // the only queue
+			r.args(t.Enters.argument(), 0)
+		}
+		for _, part := range t.Parts {
+			r.args(part.Enters.argument())
+			r.tickets(part.Leave)
+		}
+	}
+	return r.command()
 }
 
 // tickets adds the number of tickets, and the tickets.

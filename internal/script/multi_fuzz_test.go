@@ -307,7 +307,7 @@ func (l leave) expect(w *world) (e expected) {
 	for _, i := range l.names {
 		e.refused = e.refused || w[i].lockOdd
 	}
-	if e.refused && len(l.names) == 1 && l.rest == 0 {
+	if e.refused && (l.shared || l.old) {
 		return e
 	}
 	changes := len(l.all) > 0

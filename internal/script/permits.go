@@ -283,7 +283,7 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 // The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
 // value: as many as a lease has. Otherwise it is Missing. A quiet release does not look at keeps.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
-	r := newRequest(releasePermitsScript, keyCount+1+s.n+6+len(turnover.Leave))
+	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)
 	if turnover.Quietly {
 		r.args(value, weight, 0, noQueue)
@@ -293,10 +293,7 @@ func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, proce
 	r.keys(kept...)
 	r.keys(s.queue)
 	r.args(value, weight, len(kept), process.argument())
-	if !turnover.none() {
-		r.turnover(turnover)
-	}
-	return r.command()
+	return r.turnover(turnover)
 }
 
 // ReleaseSlot gives back one slot if it has the value. It is Release for that slot, with the queue of s.

@@ -1,12 +1,13 @@
 -- A script reads at most 1 MiB from keys, or twice what it writes, because every client of the node waits for it: 262,144 bytes from the key of a lock,
 -- a queue of 16,000 waiters, 64 bytes from a register. It knows the length of a text before it reads it. A user who may not
 -- call STRLEN has the text read first.
-local room, most, sub, find = math.max(1048576, 2 * #KEYS * #ARGV[1]), math.max(262144, #ARGV[1]), string.sub, string.find
+local room, most, sub, find = 1048576, 262144, string.sub, string.find
+if #ARGV[1] > 2000 then room, most = math.max(room, 2 * #KEYS * #ARGV[1]), math.max(most, #ARGV[1]) end
 
 -- read returns the text at a key; false if there is none, true if it is longer than limit, and an error if the key has
 -- another type or the user may not read it.
 local function read(key, limit)
-  limit = math.min(limit, room)
+  if limit > room then limit = room end
   local length = redis.pcall('STRLEN', key)
   if type(length) == 'number' and length > limit then return true end
   local text = redis.pcall('GET', key)

@@ -31,14 +31,15 @@ if v then
     v = false
   end
 end
-local function unlock()
-  if at then
-    if #text > 8 then keep(KEYS[1], text, now, true) end
-  end
-  if not was or not text or #text > 8 then return nil end
+local process, token, change, k, held, failed = ARGV[2], ARGV[3] or '', 5, 1, {v}, nil
+local n = process == '-' and 0 or 1
+-- include next.lua
+if at and #text > 8 then keep(key, text, now, true) end
+if was and text and #text == 8 then
   local deleted = redis.pcall('DEL', key)
-  if deleted == 1 then return nil end
-  redis.call('SET', key, was, 'PX', 1)
-  return deleted
+  if deleted ~= 1 then
+    redis.call('SET', key, was, 'PX', 1)
+    return deleted
+  end
 end
 -- include turnover.lua

@@ -32,16 +32,13 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, turnover_multi, queue, show, slots, writers, tell, readers, above and read.
+// What scripts include: turnover, next, queue, show, slots, writers, tell, readers, above and read.
 
 //go:embed turnover.lua
 var turnover string
 
 //go:embed next.lua
 var next string
-
-//go:embed turnover_multi.lua
-var turnoverMulti string
 
 //go:embed queue.lua
 var queue string
@@ -98,7 +95,7 @@ func newScript(script string) *wire.Script {
 
 // complete returns a script with what it includes, and without comments and indentation: each new connection sends all
 // scripts. Functions that several scripts include lose all needless spaces, too. A script that releases ends with
-// turnover.lua, if it has the arguments of release.lua, or with next.lua, which says what it needs.
+// turnover.lua, which says what it needs.
 func complete(script string) string {
 	for _, i := range []struct {
 		name, text string
@@ -106,7 +103,6 @@ func complete(script string) string {
 	}{ // an included script can include those further down in this list
 		{"turnover", turnover, false},
 		{"next", next, false},
-		{"turnover_multi", turnoverMulti, false},
 		{"queue", queue, true},
 		{"show", show, true},
 		{"slots", slots, true},
@@ -275,19 +271,17 @@ type Turnover struct {
 	// The other fields are empty then.
 	Quietly bool
 
-	Enters Ticket
-	Alive  int64 // how long Enters counts as alive, in milliseconds
+	Enters Ticket // of the first name, which is mostly the only one
+	Alive  int64  // how long a ticket that enters counts as alive, in milliseconds
 	Leave  []Ticket
 
 	// Parts says, for a Multi, who enters and leaves the queues of single names, in the order of the names. It
-	// is nil if nobody does. For a Multi, Leave is about the queues of all names, and Enters is not used.
+	// is nil if nobody does. Then Enters is zero. Leave is about the queues of all names.
 	Parts []Part
 }
 
 // noQueue stands in the place of the process that sends a quiet release.
 const noQueue = "-"
-
-func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
 
 // queues returns those queues that a release with t names.
 func (t Turnover) queues(all ...any) []any {
@@ -297,9 +291,9 @@ func (t Turnover) queues(all ...any) []any {
 	return all
 }
 
-// changesNames reports whether somebody enters or leaves the queues of the names of a Multi.
-func (t Turnover) changesNames() bool {
-	return len(t.Leave) > 0 || slices.ContainsFunc(t.Parts, func(p Part) bool {
+// changes reports whether somebody enters or leaves a queue.
+func (t Turnover) changes() bool {
+	return !t.Enters.IsZero() || len(t.Leave) > 0 || slices.ContainsFunc(t.Parts, func(p Part) bool {
 		return !p.Enters.IsZero() || len(p.Leave) > 0
 	})
 }
@@ -316,9 +310,9 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 }
 
 func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
-	n, plain := 6, process.IsZero() && fence.Token == 0 && turnover.none()
+	n, plain := 6, process.IsZero() && fence.Token == 0 && !turnover.Quietly && !turnover.changes()
 	if !plain {
-		n = 10 + len(turnover.Leave)
+		n = 14 + len(turnover.Leave)
 	}
 	r := newRequest(s, n)
 	r.keys(l.key)
@@ -327,20 +321,10 @@ func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turn
 	}
 	r.register(l, fence)
 	r.args(l.value)
-	switch {
-	case turnover.Quietly:
-		r.args(noQueue)
-	case plain:
-		return r.command()
-	default:
-		r.args(process.argument())
-	}
-	r.token(fence)
-	if turnover.none() {
+	if plain {
 		return r.command()
 	}
-	r.turnover(turnover)
-	return r.command()
+	return r.ends(process, turnover, fence)
 }
 
 // AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes, in milliseconds. It is the
@@ -452,14 +436,6 @@ func (r *request) token(f Fence) {
 		f = f.Kept()
 	}
 	r.args(f.text, fenceTTL.argument(f.TTL))
-}
-
-// turnover adds the tickets that enter and leave the queue.
-func (r *request) turnover(t Turnover) {
-	r.args(t.Enters.argument(), aliveTTL.argument(t.Alive))
-	for _, ticket := range t.Leave {
-		r.args(ticket.argument())
-	}
 }
 
 func (r *request) command() Command {

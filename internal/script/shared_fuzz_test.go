@@ -31,12 +31,25 @@ func oldSource(name string) string {
 	return strings.Replace(text, "-- include queue.lua\n", oldQueue, 1)
 }
 
-// maybeOld returns c, or with old the same command by the script of a version that knows no readers.
+// maybeOld returns c, or with old the same command by the script of a version that knows no readers. The arguments of its
+// release end with the ticket that enters, how long that counts as alive, and the tickets that leave.
 func maybeOld(old bool, name string, c Command) Command {
-	if old {
-		return Command{Args: append([]any{"eval", oldSource(name)}, c.Args[2:]...)}
+	if !old {
+		return c
 	}
-	return c
+	args := append([]any{"eval", oldSource(name)}, c.Args[2:]...)
+	at := 5 + len(keysIn(c)) // of the token
+	if name == "release" && len(args) > at+2 {
+		enters, leave := []any{none}, args[at+4:]
+		if n := args[at+3].(int); n < len(leave) {
+			enters, leave = leave[n:n+1], leave[:n]
+		}
+		args = slices.Concat(args[:at+2], enters, args[at+2:at+3], leave)
+		if args[at] == none {
+			args = slices.Delete(args, at, at+2)
+		}
+	}
+	return Command{Args: args}
 }
 
 // A worldReader is one of the readers that hold a lock.

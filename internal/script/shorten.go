@@ -63,11 +63,5 @@ func (r *request) shortens(
 	}
 	r.args(value, rest, locks, len(queues), process.argument())
 	r.tokenOrNone(fence)
-	if len(queues) == 1 && !turnover.Enters.IsZero() { // the script expects a part for each queue
-		turnover.Parts = []Part{{Enters: turnover.Enters}}
-	}
-	if turnover.changesNames() {
-		r.turnovers(turnover)
-	}
-	return r.command()
+	return r.turnover(turnover)
 }

@@ -3,15 +3,15 @@
 -- ARGV: 1 value  2 rest: how long the locks may last from now on, in milliseconds, at least 1
 --       3 k  4 how many queues  5 process, '' if nobody of it waits
 --       6 token, '' for none  7 fence ttl in milliseconds
---       then, if somebody enters or leaves the queues, what release_multi has from ARGV[5] on
+--       then, if somebody enters or leaves the queues, what release.lua has from ARGV[5] on
 -- Lets the locks that have the value last for the rest and no longer. It never makes a lock last
--- longer, and never deletes one. The fences and the queues then change as release_multi says. A waiter
+-- longer, and never deletes one. The fences and the queues then change as release.lua says. A waiter
 -- knows how long a lock lasts from an earlier answer. So the script tells it to ask again if the lock
 -- lasts shorter now. It also tells the first waiter if a ticket enters or leaves, because that waiter may
 -- not have asked yet.
 -- A lock that fails keeps no other from being shortened: the script returns that error at its end.
 -- Returns 1 all mine, 0 some missing, 2 some have another value. To that it adds what release.lua adds
--- if there is one queue. Otherwise, if waiters are told, it returns an array as release_multi does.
+-- if there is one queue. Otherwise, if waiters are told, it returns an array as release.lua does.
 local value, rest, k, n = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local process, token, change = ARGV[5], ARGV[6], 8
 if not (rest >= 1) then return redis.error_reply('ERR the rest is less than 1 ms') end
@@ -40,11 +40,9 @@ for i = 1, k do
 end
 if n < k and looks then held = {} end -- one queue for all
 
-local function unlock()
-  for i in pairs(shorter) do
-    local left = 1
-    left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])
-    if type(left) ~= 'number' then failed = left end
-  end
+-- include next.lua
+for i in pairs(shorter) do
+  local left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])
+  if type(left) ~= 'number' then failed = left end
 end
--- include turnover_multi.lua
+-- include turnover.lua
