@@ -237,8 +237,8 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 }
 
 // Lost implements lease.Events.
-func (e *events) Lost(of any, held time.Duration, err error) {
-	e.over(of)
+func (e *events) Lost(l *lease.Lease, held time.Duration, err error) {
+	e.over(l)
 	tellOfNoCall(e, e.to.later.Lost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
@@ -268,7 +268,7 @@ func extendedBy(ctx context.Context) journal.Hold {
 type joinsKey struct{}
 
 // Extended implements lease.Events.
-func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
+func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	switch {
 	case lost:
@@ -276,7 +276,7 @@ func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time,
 	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
-	ctx := withHold(e.ofWatchdog(), of.(*lease.Lease)) //nolint:forcetypeassert // see lease.Events
+	ctx := withHold(e.ofWatchdog(), l)
 	tellLater(ctx, e, e.to.later.Extended, event)
 }
 

@@ -203,9 +203,8 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 	for _, l := range all {
 		if !l.confirmed {
 			r.Nodes |= l.nodes
-			name, _ := l.of()
+			name := l.claim.Name()
 			held[name] = held[name] || !l.isAttempt()
-			l.keepTime()
 			r.Within = max(r.Within, l.lasts(now))
 		}
 	}
@@ -230,9 +229,8 @@ func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	}
 	sums, now := map[any]sum{}, clock.Now() // by audience
 	for _, l := range all {
-		if _, e := l.of(); e != nil && l.nodes.Has(n.Index) {
+		if e := l.lease.terms.Events; e != nil && l.nodes.Has(n.Index) {
 			s := sums[e.Audience()]
-			l.keepTime()
 			sums[e.Audience()] = sum{e, s.count + 1, max(s.within, l.lasts(now))}
 		}
 	}

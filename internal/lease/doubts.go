@@ -10,11 +10,10 @@ import (
 
 // This file keeps what forced.go must know of a lease.
 
-// doubters are the leases of a Keeper that listen, or whose claim was found missing on a node. The type knows no Lease, so
-// that the files stay apart.
+// doubters are the leases of a Keeper that listen, or whose claim was found missing on a node.
 type doubters struct {
 	mu sync.Mutex // guards what follows; it comes last
-	by map[any]doubts
+	by map[*Lease]doubts
 }
 
 // doubts are those of one lease.
@@ -27,7 +26,7 @@ type doubts struct {
 }
 
 // change changes what a lease has, and returns it. It changes nothing if the lease does not listen.
-func (d *doubters) change(of any, change func(*doubts)) doubts {
+func (d *doubters) change(of *Lease, change func(*doubts)) doubts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now, ok := d.by[of]
@@ -39,20 +38,20 @@ func (d *doubters) change(of any, change func(*doubts)) doubts {
 }
 
 // add reports false if the lease is there already.
-func (d *doubters) add(of any) bool {
+func (d *doubters) add(of *Lease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, there := d.by[of]; there {
 		return false
 	}
 	if d.by == nil {
-		d.by = make(map[any]doubts)
+		d.by = make(map[*Lease]doubts)
 	}
 	d.by[of] = doubts{}
 	return true
 }
 
-func (d *doubters) remove(of any) {
+func (d *doubters) remove(of *Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.by, of)
@@ -63,7 +62,7 @@ func (d *doubters) remove(of any) {
 const goneBefore = time.Second
 
 // noteGone notes that the claim of a lease was missing on a node, although an extension may have set it again there.
-func (d *doubters) noteGone(of any, node int) {
+func (d *doubters) noteGone(of *Lease, node int) {
 	d.change(of, func(d *doubts) {
 		now := clock.Now().Mono
 		if d.when < now-goneBefore {
@@ -74,7 +73,7 @@ func (d *doubters) noteGone(of any, node int) {
 }
 
 // goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
-func (d *doubters) goneSince(of any, then time.Duration) (nodes claim.Nodes, told bool) {
+func (d *doubters) goneSince(of *Lease, then time.Duration) (nodes claim.Nodes, told bool) {
 	now := d.change(of, func(*doubts) {})
 	if now.when < then {
 		return 0, now.told

@@ -18,17 +18,11 @@ const closeWindow = 1024
 type drain struct {
 	mu      sync.Mutex // guards what follows
 	sent    int        // unanswered
-	waiting []transmitter
-}
-
-// A transmitter is a release.
-type transmitter interface {
-	// transmit sends it to node i, encoded as resp if that is not nil, and reports whether a reply will come.
-	transmit(i int, resp []byte) bool
+	waiting []*Release
 }
 
 // enter reports whether rel may be sent at once. Otherwise rel waits until leave sends it.
-func (d *drain) enter(rel transmitter) bool {
+func (d *drain) enter(rel *Release) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.sent >= closeWindow || len(d.waiting) > 0 {
@@ -51,7 +45,7 @@ func (d *drain) leave(i int) {
 
 // replace gives the freed place to the next waiting release, and returns that release. If none waits,
 // replace returns nil.
-func (d *drain) replace() transmitter {
+func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.waiting) == 0 {
@@ -68,7 +62,7 @@ func (d *drain) replace() transmitter {
 // behind the waiting releases, gives up its place and reports true. The reply to another
 // release of the drain then sends the first of them. If no other release is under way, or if the pool refused
 // for another reason, putBack does nothing and reports false.
-func (d *drain) putBack(rel transmitter, refusal error) bool {
+func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false
 	}

@@ -10,13 +10,13 @@ import (
 type Events interface {
 	quorum.Tracer
 
-	// Lost tells that a lease was held and has ended, but not by Unlock or Detach. of is the *Lease.
-	Lost(of any, held time.Duration, err error)
+	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
+	Lost(l *Lease, held time.Duration, err error)
 
 	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
 	// so far if it is undecided. lost says that it proves that the lease is lost. left is how long the lease was still
-	// valid at start. of is the *Lease.
-	Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
+	// valid at start.
+	Extended(l *Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
 	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
 	// some node. givenUp says that the release is not sent to the node again.

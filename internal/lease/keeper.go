@@ -112,12 +112,9 @@ func (k *Keeper) EndCall() { k.operations.add(-1) }
 // have not deleted keep everybody from the node.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
-		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(nodeAlarm); return is && r.isOn(i) })
+		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
-
-// A nodeAlarm is an alarm for one node, such as the repetition of a release.
-type nodeAlarm interface{ isOn(node int) bool }
 
 // CountAlarms returns how many alarms the leases of k have set, and how many they wait for now. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {

@@ -1,9 +1,8 @@
 // Package lease implements one term of holding a claim: from the attempt that acquires it to its release on
 // every node.
 //
-// The state stands below: keeper.go, terms.go, lease.go, and what these use. The operations stand on it: they name the
-// state, and the state names none of them. So each can be read alone: acquire.go, extend.go, watchdog.go, release.go and
-// so on. How replies count is in judge.go.
+// The state is in terms.go, keeper.go, lease.go and writes.go. Each operation can be read alone: acquire.go, extend.go,
+// watchdog.go, release.go and so on. How replies count is in judge.go.
 //
 // Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
 // it cannot hurt a newer one.
@@ -72,7 +71,7 @@ type Lease struct {
 	validity Validity
 	watched  *watched    // unwatched until something of it is set: see watchedLocked
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog minder      // nil without Terms.Watchdog; set by Begin
+	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
@@ -86,24 +85,6 @@ type Lease struct {
 type exposure struct {
 	shown  bool // the user may have seen it
 	hidden bool // nobody is shown it any more
-}
-
-// A minder extends a lease by itself. The lease knows no more of its watchdog, because the watchdog stands on the lease.
-type minder interface {
-	// start starts it for a lease that has just begun.
-	start()
-
-	// stop ends it, because the lease is over. After stop it sends nothing, not even for a round that is open.
-	stop()
-
-	// restart gives up the open round, if there is one, because its command is out of date.
-	restart()
-
-	// hasten makes it look at the lease at once, if it would do so only after a time.
-	hasten(by time.Time)
-
-	// extendSoon makes it start the next round within some time beyond the patience with a round, if none is open.
-	extendSoon(beyond time.Duration)
 }
 
 // A sharing is what the leases that share a hold have in common: see sharing.go.

@@ -165,7 +165,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
-	k.unsettled.add(rel, &rel.seat)
+	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
 			switch {
@@ -543,7 +543,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	if reply.Err == nil && reply.Fate == wire.Answered {
 		rel.executed.Or(1 << i)
 		if k.IsClosed() {
-			k.unsettled.progressed(&rel.seat)
+			k.unsettled.progressed(rel)
 		}
 	}
 	rel.repeatLater(i, reply.Err)
@@ -638,10 +638,10 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
-		k.unsettled.progressed(&rel.seat)
+		k.unsettled.progressed(rel)
 	}
 	if last {
-		k.unsettled.remove(&rel.seat)
+		k.unsettled.remove(rel)
 		if u := rel.use(); u != nil {
 			usedValues.settled(u)
 		}
@@ -684,9 +684,6 @@ type repetition struct {
 	node    int
 }
 
-// isOn implements nodeAlarm.
-func (r repetition) isOn(node int) bool { return r.node == node }
-
 // Fire implements alarm.Firer. At the end of Close the release gives up.
 func (r repetition) Fire(closing bool) {
 	if closing {
@@ -697,7 +694,7 @@ func (r repetition) Fire(closing bool) {
 }
 
 func (rel *Release) repeat(i int) {
-	if rel.cleared(clock.Now()) {
+	if rel.lasts(clock.Now()) < 0 {
 		rel.giveUp(i)
 		return
 	}
@@ -706,29 +703,24 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// cleared reports whether every key that the release deletes must have run out by the nodes' clocks. It is for
-// a release that is repeated: see keepTime.
+// lasts returns for how much longer a key that the release deletes may last by the nodes' clocks. It is negative if all must
+// have run out.
 //
 // Extensions of a lease renew what it has won, and not its surplus. So the release of a surplus ends although
 // the lease may be held for much longer.
-func (rel *Release) cleared(now clock.Instant) bool {
-	return rel.lasts(now) < 0
-}
-
-// lasts implements cleaner, and needs keepTime first.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.extras.began, now)
 	}
-	return rel.lease.lasts(now)
+	return rel.lease.terms.Timing.lasts(rel.lease.writes.lastRenewed(), now)
 }
 
-// unconfirmed implements cleaner.
+// unconfirmed returns the nodes that have not executed the release.
 func (rel *Release) unconfirmed() claim.Nodes {
 	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
-// isConfirmed implements cleaner. A node that no command has reached has no key. So a release that only changes the
+// isConfirmed reports whether a quorum has executed the release: no key is left there. A node that no command has reached has no key. So a release that only changes the
 // queues is confirmed from the start.
 func (rel *Release) isConfirmed() bool {
 	rule, missing := rel.round.Rule(), rel.unconfirmed()
@@ -740,16 +732,5 @@ func (rel *Release) isConfirmed() bool {
 	return rule.Quorum(rule.All() &^ missing)
 }
 
-// keepTime implements cleaner.
-func (rel *Release) keepTime() { rel.lease.writes.keepTime() }
-
-// of implements cleaner.
-func (rel *Release) of() (name string, to Events) { return rel.claim.Name(), rel.lease.terms.Events }
-
-// isAttempt implements cleaner. A lease that is adopted for a single Unlock was never held either, and has no Try.
+// isAttempt reports whether the release is of what a failed attempt may have left. A lease that is adopted for a single Unlock was never held either, and has no Try.
 func (rel *Release) isAttempt() bool { return rel.lease.Try > 0 && !rel.lease.Begun() }
-
-// lasts returns for how much longer a key that l set may last.
-func (l *Lease) lasts(now clock.Instant) time.Duration {
-	return l.terms.Timing.lasts(l.writes.lastRenewed(), now)
-}

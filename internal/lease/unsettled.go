@@ -22,32 +22,9 @@ type unsettled struct {
 	errs    []error       // by node: why its last release failed
 }
 
-// A cleaner is a release, as Close sees it.
-type cleaner interface {
-	// unconfirmed returns the nodes that have not executed it, of those that may have the value.
-	unconfirmed() claim.Nodes
-
-	// isConfirmed reports whether a quorum has executed it: no key that it releases is left there.
-	isConfirmed() bool
-
-	// keepTime begins to keep the time that lasts needs.
-	keepTime()
-
-	// lasts returns for how much longer a key that it releases may last. It is negative if all must have run out.
-	lasts(now clock.Instant) time.Duration
-
-	// of returns the name of its claim, and who is told what becomes of it; nil for nobody.
-	of() (name string, to Events)
-
-	// isAttempt reports whether it releases what a failed attempt may have left.
-	isAttempt() bool
-}
-
 // An unended is a release that has not ended.
 type unended struct {
-	cleaner
-	seat *seat
-
+	*Release
 	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
 }
 
@@ -58,42 +35,41 @@ const noSeat seat = -1
 
 // A left is a release that has ended, with the nodes that have not confirmed it.
 type left struct {
-	cleaner
+	*Release
 	nodes     claim.Nodes
 	confirmed bool // by a quorum
 }
 
-// add adds a release, and keeps its seat up to date.
-func (u *unsettled) add(rel cleaner, at *seat) {
+func (u *unsettled) add(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	*at = seat(len(u.all)) //nolint:gosec // so many do not fit into the memory
-	u.all = append(u.all, unended{cleaner: rel, seat: at})
+	rel.seat = seat(len(u.all)) //nolint:gosec // so many do not fit into the memory
+	u.all = append(u.all, unended{Release: rel})
 	if u.counts {
 		u.open++
 		u.partial++
-		u.countLocked(&u.all[*at])
+		u.countLocked(&u.all[rel.seat])
 	}
 }
 
-// remove takes off the release with a seat. Every node has settled it, or it has given up the others.
-func (u *unsettled) remove(at *seat) {
+// remove takes off a release. Every node has settled it, or it has given up the others.
+func (u *unsettled) remove(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	end := len(u.all) - 1
-	rel := u.all[*at]
-	u.all[*at] = u.all[end] // the last release gets its seat
-	*u.all[*at].seat = *at
-	*at = noSeat
+	was := u.all[rel.seat]
+	u.all[rel.seat] = u.all[end] // the last release gets its seat
+	u.all[rel.seat].seat = rel.seat
+	rel.seat = noSeat
 	u.all[end] = unended{}
 	u.all = u.all[:end]
 	if !u.counts {
 		return
 	}
 	if nodes := rel.unconfirmed(); nodes != 0 {
-		u.left = append(u.left, left{rel.cleaner, nodes, rel.isConfirmed()})
+		u.left = append(u.left, left{rel, nodes, rel.isConfirmed()})
 	}
-	u.noteLocked(&rel, true, true)
+	u.noteLocked(&was, true, true)
 }
 
 // noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
@@ -126,12 +102,12 @@ func (u *unsettled) begin(nodes int) {
 	}
 }
 
-// progressed notes that one more node may have confirmed the release with a seat.
-func (u *unsettled) progressed(at *seat) {
+// progressed notes that one more node may have confirmed a release, which may have ended.
+func (u *unsettled) progressed(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.counts && *at != noSeat {
-		u.countLocked(&u.all[*at])
+	if u.counts && rel.seat != noSeat {
+		u.countLocked(&u.all[rel.seat])
 	}
 }
 
@@ -168,7 +144,7 @@ func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range u.all {
-		u.all[i].keepTime()
+		u.all[i].lease.writes.keepTime()
 	}
 }
 
@@ -180,7 +156,6 @@ func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	defer u.mu.Unlock()
 	for i := range u.all {
 		if rel := &u.all[i]; !rel.won {
-			rel.keepTime()
 			lasts = max(lasts, rel.lasts(now))
 		}
 	}
@@ -195,7 +170,7 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	all = u.left
 	for _, rel := range u.all {
 		if nodes := rel.unconfirmed(); nodes != 0 {
-			all = append(all, left{rel.cleaner, nodes, rel.isConfirmed()})
+			all = append(all, left{rel.Release, nodes, rel.isConfirmed()})
 		}
 	}
 	u.left = nil

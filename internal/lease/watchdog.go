@@ -46,7 +46,7 @@ func newWatchdog(l *Lease) *watchdog {
 	return w
 }
 
-// start implements minder. Close may have stopped the watchdog already.
+// start starts it for a lease that has just begun. Close may have stopped it already.
 func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *watchdog) start() {
 	}
 }
 
-// extendSoon implements minder.
+// extendSoon makes it start the next round within some time beyond the patience with a round, if none is open.
 func (w *watchdog) extendSoon(beyond time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,10 +65,10 @@ func (w *watchdog) extendSoon(beyond time.Duration) {
 	}
 }
 
-// hasten implements minder.
+// hasten makes it look at the lease at once, if it would do so only after a time.
 func (w *watchdog) hasten(by time.Time) { w.lease.terms.Keeper.extensions.Hasten(&w.next, by) }
 
-// stop implements minder.
+// stop ends it, because the lease is over. After stop it sends nothing, not even for a round that is open.
 func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
-// restart implements minder. The next round begins at the next third of the expiry.
+// restart gives up the open round, if there is one, because its command is out of date. The next round begins at the next third of the expiry.
 func (w *watchdog) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

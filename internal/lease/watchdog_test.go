@@ -87,13 +87,13 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
-			assert.Equal(t, late == 0, l.watchdog.(*watchdog).open != nil, "it gives the round up when it wakes next")
+			assert.Equal(t, late == 0, l.watchdog.open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				tells(req, lacks)
 				synctest.Wait()
 			}
-			assert.Nil(t, l.watchdog.(*watchdog).open, "the last answer wakes it as well")
+			assert.Nil(t, l.watchdog.open, "the last answer wakes it as well")
 			assert.Len(t, d.unanswered(), 7)
 			assert.Zero(t, d.Count("eval"), "it would set the key")
 		})
@@ -116,7 +116,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		l.terms.Keeper.extensions.Set(&alarm.Alarm{What: other}, time.Now())
 		synctest.Wait()
 		d.grants(asked[0])
-		l.watchdog.(*watchdog).Fire(false) // its alarm was due before the verdict
+		l.watchdog.Fire(false) // its alarm was due before the verdict
 		close(other)
 		synctest.Wait()
 		assert.Len(t, d.unanswered(), 1)
@@ -132,7 +132,7 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeaf()
 		l, told := d.watched(t)
-		w := l.watchdog.(*watchdog)
+		w := l.watchdog
 		time.Sleep(3 * sec)
 		require.Len(t, d.unanswered(), 1)
 		(*verdict)(w).Fire(false) // of an earlier round: it was about to fire

@@ -40,7 +40,7 @@ type rareWrites struct {
 
 // A failedUnlock is what has become of the release of an Unlock that has failed: see unlocks.go.
 type failedUnlock struct {
-	release any         // the *Release
+	release *Release
 	deleted claim.Nodes // where it has found the value, and the validity had not ended
 }
 
@@ -258,9 +258,9 @@ func (w *writes) keepTime() {
 	}
 }
 
-// lastRenewed returns the latest monotonic time at which a node can have set the key's TTL, if that is kept
-// (see keepTime).
+// lastRenewed returns the latest monotonic time at which a node can have set the key's TTL. From the first call on it is kept.
 func (w *writes) lastRenewed() time.Duration {
+	w.keepTime()
 	r := w.needRare()
 	r.mu.Lock()
 	defer r.mu.Unlock()

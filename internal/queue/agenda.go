@@ -64,18 +64,13 @@ type view struct {
 	tick      time.Time // when its retry delay is over
 
 	// Set for the first in line only.
-	collides      bool          // another call of this process, with which it shares a name, is trying
-	held          time.Duration // how much longer this process holds the lock, as far as the line knows
-	free          claim.Nodes   // the nodes that count on which the name that it waits for is free, as far as it knows
-	hopeless      bool          // it cannot win, even if the name is free on all nodes that have not said that it is taken
-	quiet         time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
-	rule          claim.Rule
-	subscriptions subscriptions
-}
-
-// subscriptions tell whether a waiter can hear the nodes: see subscriber.hears.
-type subscriptions interface {
-	hears() (from time.Time, listens bool)
+	collides bool          // another call of this process, with which it shares a name, is trying
+	held     time.Duration // how much longer this process holds the lock, as far as the line knows
+	free     claim.Nodes   // the nodes that count on which the name that it waits for is free, as far as it knows
+	hopeless bool          // it cannot win, even if the name is free on all nodes that have not said that it is taken
+	quiet    time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
+	rule     claim.Rule
+	hears    func() (from time.Time, listens bool) // whether it can hear the nodes: see subscriber.hears
 }
 
 // next returns what the waiter must do now. If that is nothing, it also returns when the waiter must look
@@ -122,7 +117,7 @@ func (v view) next(a agenda) (event, time.Time) {
 			return showTicket, v.now
 		}
 	}
-	switch from, listens := v.subscriptions.hears(); {
+	switch from, listens := v.hears(); {
 	case !listens:
 		return unsubscribed, v.now
 	case !from.IsZero():

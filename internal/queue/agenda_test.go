@@ -17,17 +17,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // in returns the time d after noon.
 func in(d time.Duration) time.Time { return noon.Add(d) }
 
-// A hearing is a function that implements subscriptions.
-type hearing func() (time.Time, bool)
-
-func (h hearing) hears() (time.Time, bool) { return h() }
-
-var (
-	hearsNow    hearing = func() (time.Time, bool) { return time.Time{}, true }
-	hearsNobody hearing = func() (time.Time, bool) { return time.Time{}, false }
-)
-
-func hearsFrom(from time.Time) hearing {
+func hearsFrom(from time.Time) func() (time.Time, bool) {
 	return func() (time.Time, bool) { return from, true }
 }
 
@@ -47,7 +37,7 @@ func shows(v *view, _ *agenda)      { v.shows = true }
 func collides(v *view, _ *agenda)   { v.collides = true }
 func rests(v *view, _ *agenda)      { v.rests = true }
 func hopeless(v *view, _ *agenda)   { v.hopeless = true }
-func deaf(v *view, _ *agenda)       { v.subscriptions = hearsNobody }
+func deaf(v *view, _ *agenda)       { v.hears = func() (time.Time, bool) { return time.Time{}, false } }
 func ready(_ *view, a *agenda)      { a.ready = true }
 func behindOne(_ *view, a *agenda)  { a.followsRelease = true }
 func polls(_ *view, a *agenda)      { a.polls = true }
@@ -63,7 +53,7 @@ func quiet(d time.Duration) change { return func(v *view, _ *agenda) { v.quiet =
 func held(d time.Duration) change  { return func(v *view, _ *agenda) { v.held = d } }
 func delay(d time.Duration) change { return func(v *view, _ *agenda) { v.tick = in(d) } }
 func hears(d time.Duration) change {
-	return func(v *view, _ *agenda) { v.subscriptions = hearsFrom(in(d)) }
+	return func(v *view, _ *agenda) { v.hears = hearsFrom(in(d)) }
 }
 func free(nodes claim.Nodes) change  { return func(v *view, _ *agenda) { v.free = nodes } }
 func grace(d time.Duration) change   { return func(_ *view, a *agenda) { a.graceEnd = in(d) } }
@@ -76,7 +66,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	// its line, has no reason to try, and its retry delay is over 100 ms later. There are five nodes.
 	next := func(want event, at time.Duration, changes ...change) {
 		t.Helper()
-		v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5), subscriptions: hearsNow}
+		v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5), hears: hearsFrom(time.Time{})}
 		var a agenda
 		for _, change := range changes {
 			change(&v, &a)

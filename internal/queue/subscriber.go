@@ -28,23 +28,11 @@ const (
 // messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
 // first in each line as if that node had sent it a message.
 type subscriber struct {
-	lines   *lines
-	holders *holders
-	group   owner
-	process script.Process
+	group *Group
 
 	mu      sync.Mutex // guards what follows, and the last fields of the session
 	session *session   // nil while nobody listens
 	idle    *time.Timer
-}
-
-// An owner is the Group of a subscriber.
-type owner interface {
-	// isOver reports whether no call of the group can acquire a lock any more.
-	isOver() bool
-
-	// look is called when a node has said that the user has closed its client. set is that of the session.
-	look(set *quorum.Set)
 }
 
 // A session is one set of subscriptions. It lasts from when somebody begins to wait until nobody has waited
@@ -127,7 +115,7 @@ func (s *session) subscribeLocked(l listener) {
 		s.pools = append(s.pools, own)
 	}
 	if p != nil {
-		subscription, err := p.Subscribe(s.subscriber.process.Channel(), l)
+		subscription, err := p.Subscribe(s.subscriber.group.Process.Channel(), l)
 		if err == nil {
 			s.subscriptions = append(s.subscriptions, subscription)
 			return
@@ -191,12 +179,12 @@ func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
 	s.subscriber.mu.Unlock()
-	s.subscriber.lines.nudgeAll()
+	s.subscriber.group.lines.nudgeAll()
 }
 
 // rest ends the subscriptions if nobody waits and no lease listens any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
+	if !s.group.lines.anybody() && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
 		return
 	}
 	s.mu.Lock()
@@ -240,25 +228,25 @@ type listener struct {
 	events  Events // nil if nobody listens
 }
 
-func (l listener) lines() *lines { return l.session.subscriber.lines }
+func (l listener) group() *Group { return l.session.subscriber.group }
 
 // Subscribed implements wire.Listener.
 func (l listener) Subscribed() {
 	late, covers, first := l.session.learn(l.node.Index, true)
-	if holders := l.session.subscriber.holders; covers && holders.count.Load() > 0 {
+	if holders := &l.group().holders; covers && holders.count.Load() > 0 {
 		holders.doubtAll(first)
 	}
 	if late {
-		l.lines().wakeAll(l.node.Index)
+		l.group().lines.wakeAll(l.node.Index)
 	}
 }
 
 // Message implements wire.Listener.
 func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
-		l.session.subscriber.holders.doubt(id)
+		l.group().holders.doubt(id)
 	} // no return: the name of a lock may begin like that, too
-	l.lines().wake(script.LineOf(key), l.node.Index, true, nil)
+	l.group().lines.wake(script.LineOf(key), l.node.Index, true, nil)
 }
 
 // Unsubscribed implements wire.Listener. Until the subscription stands again, waiters go by their timers.
@@ -274,7 +262,7 @@ func (l listener) Refused(err error) {
 	l.session.learn(l.node.Index, false)
 	switch {
 	case errors.Is(err, wire.ErrClientClosed):
-		l.session.subscriber.group.look(l.session.set)
+		l.group().look(l.session.set)
 	case l.events != nil:
 		l.events.Refused(l.node, err)
 	}

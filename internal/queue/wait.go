@@ -242,7 +242,7 @@ func (c *call) due() (event, time.Time) {
 	case v.handedOff:
 	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
-		v.collides, v.held, v.rule, v.subscriptions = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c
+		v.collides, v.held, v.rule, v.hears = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c.hears
 		hears := c.listening()
 		v.free, v.hopeless = hears.freeLocked(), hears.isHopelessLocked()
 		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
@@ -261,7 +261,7 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears implements subscriptions. due, which calls it through view.next, holds lines.mu.
+// hears returns until when c must wait to hear the nodes, and whether it listens. due, which calls it through view.next, holds lines.mu.
 //
 // c must be able to hear the nodes before an attempt that puts its ticket in the queues. Before its very first attempt it
 // need not: that attempt may succeed, and is repeated if it fails.
