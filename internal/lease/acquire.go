@@ -315,24 +315,25 @@ func (c check) Brief() quorum.Brief {
 }
 
 // AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
-// o. It returns nil if their answers show that, or if it does not matter.
-func (l *Lease) AskKinds(o Outcome) *Kinds {
+// o. It reports false if their answers show that, or if it does not matter.
+func (l *Lease) AskKinds(o Outcome) bool {
 	res := &o.Result
 	_, exclusive := l.terms.Claim.(*claim.Exclusive)
 	if !exclusive || l.terms.Fencing || !l.special.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
-		return nil
+		return false
 	}
-	k := &Kinds{rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}
+	k := &kinds{rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}
 	if k.isKnownLocked() {
-		return nil
+		return false
 	}
 	l.writes.needRare().asked.Store(k)
-	return k
+	return true
 }
 
-// Correct waits until the release of l has told k enough, and returns o corrected: nodes with a key of another type have
-// failed the attempt, and have not refused it.
-func (l *Lease) Correct(ctx context.Context, k *Kinds, o Outcome) Outcome {
+// Correct waits until the release of l has found out what AskKinds asks, and returns o corrected: nodes with a key of another
+// type have failed the attempt, and have not refused it.
+func (l *Lease) Correct(ctx context.Context, o Outcome) Outcome {
+	k := l.writes.needRare().asked.Load()
 	l.terms.Keeper.Pause(ctx, l.terms.Timing.NodeTimeout, k.known)
 	k.correct(&o.Result)
 	return o

@@ -11,8 +11,8 @@ import (
 // another value or is a list. A list is no lock: it never runs out, and nobody releases it. So the caller must not learn
 // that the lock is taken. The release that rolls the attempt back reads the key, and shows it at no further command.
 
-// Kinds are what the release of a refused attempt finds on the nodes.
-type Kinds struct {
+// kinds are what the release of a refused attempt finds on the nodes.
+type kinds struct {
 	failed claim.Nodes   // the nodes that have failed the attempt
 	rule   claim.Rule    // of the attempt
 	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
@@ -24,7 +24,7 @@ type Kinds struct {
 }
 
 // correct makes the votes of nodes with a key of another type failures.
-func (k *Kinds) correct(res *quorum.Result) {
+func (k *kinds) correct(res *quorum.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range res.Votes {
@@ -38,12 +38,12 @@ func (k *Kinds) correct(res *quorum.Result) {
 	res.Standing = res.Rule.Standing(res.Count)
 }
 
-func (k *Kinds) isKnownLocked() bool {
+func (k *kinds) isKnownLocked() bool {
 	return k.rule.Blocks(k.failed|k.foreign) || !k.rule.Blocks(k.failed|k.foreign|k.asked)
 }
 
 // hear takes what the release has found on node i.
-func (k *Kinds) hear(i int, v claim.Vote) {
+func (k *kinds) hear(i int, v claim.Vote) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.asked.Has(i) {

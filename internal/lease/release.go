@@ -27,9 +27,6 @@ const (
 	// dropped leaves a key on one node for at most its TTL. While Close is under way there is no bound: Close promises
 	// to repeat the release of every lock that was held.
 	maxRepeats = 1 << 16
-
-	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
-	AliveFor = script.AliveFor * time.Millisecond
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command
@@ -112,17 +109,11 @@ func next(f form, reply wire.Reply) (form, bool) {
 // A Releasing says how to release a lease.
 type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
-	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
+	Enters []script.Ticket // by line: what enters its queue with the release, zero for nothing; nil if nothing enters any
 	Undoes bool            // the release undoes the attempt that made the lease, which has failed
 
 	claim claim.Claim // what is released; nil means the claim of the lease
 	nodes claim.Nodes // where it is released; none means on all nodes
-}
-
-// An Entering is a ticket that enters the queue of one of a claim's lines.
-type Entering struct {
-	Ticket script.Ticket
-	Line   int // the index in Claim.Lines
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. If two nodes are
@@ -197,7 +188,7 @@ func (rel *Release) newExtras(how Releasing) *extras {
 		x.filled = rel.lease.fillRest(how.nodes)
 	}
 	lines := len(rel.claim.Lines())
-	x.turnover = entering(rel.lease.writes.turnover(lines, x.room[:0]), how.Enters, lines)
+	x.turnover = entering(rel.lease.writes.turnover(lines, x.room[:0]), how.Enters)
 	return x
 }
 
@@ -210,20 +201,19 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering returns t, for a claim with that many lines, with tickets that enter the queues. It leaves out those of
-// waiters that have given up meanwhile.
-func entering(t script.Turnover, tickets []Entering, lines int) script.Turnover {
-	t.Alive = AliveFor.Milliseconds()
-	for _, e := range tickets {
+// entering returns t with tickets that enter the queues, by line. It leaves out those of waiters that have given up meanwhile.
+func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
+	t.Alive = script.AliveFor
+	for line, ticket := range tickets {
 		switch {
-		case slices.Contains(t.Leave, e.Ticket):
-		case lines == 1:
-			t.Enters = e.Ticket
+		case ticket.IsZero(), slices.Contains(t.Leave, ticket):
+		case len(tickets) == 1:
+			t.Enters = ticket
 		default:
 			if t.Parts == nil {
-				t.Parts = make([]script.Part, lines)
+				t.Parts = make([]script.Part, len(tickets))
 			}
-			t.Parts[e.Line].Enters = e.Ticket
+			t.Parts[line].Enters = ticket
 		}
 	}
 	return t
@@ -257,7 +247,7 @@ func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 }
 
 // Nobody returns a lease whose value no node ever has. Its releases only change the queues.
-func Nobody(t *Terms) *Lease {
+func (t *Terms) Nobody() *Lease {
 	l := New(t, nobodysValue(t), clock.Now())
 	l.value.shown = false
 	return l
@@ -271,7 +261,7 @@ func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &
 // Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
 // is the first in a queue, the node tells this process of a release instead of the next waiter.
 func (l *Lease) LeaveQueues() {
-	nobody := Nobody(l.terms)
+	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
 		nobody.Release(Releasing{})
 	}
@@ -287,7 +277,7 @@ func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 		return nil
 	}
 	l.LeaveQueuesOnRelease(ticket) // a late command may put it there again
-	nobody := Nobody(l.terms)
+	nobody := l.terms.Nobody()
 	nobody.LeaveQueuesOnRelease(ticket)
 	return nobody
 }

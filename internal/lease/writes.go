@@ -27,7 +27,7 @@ type rareWrites struct {
 	timed   atomic.Bool // renewed is kept up to date
 	awaited atomic.Bool // somebody waits for quiet
 
-	asked atomic.Pointer[Kinds] // what the release must find out; nil for nothing
+	asked atomic.Pointer[kinds] // what the release must find out; nil for nothing
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet

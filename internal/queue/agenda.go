@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file decides why and when a waiter tries next. It takes no lock, reads no clock and does no I/O itself:
@@ -26,8 +26,13 @@ type agenda struct {
 // and showing one. But only an attempt tells how long the lock is still taken, and whether a quorum answers.
 const maxShown = 3
 
-// showEvery is how often a waiter shows its ticket to the nodes, which forget it after lease.AliveFor.
-const showEvery = lease.AliveFor / 2
+const (
+	// aliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
+	aliveFor = script.AliveFor * time.Millisecond
+
+	// showEvery is how often a waiter shows its ticket.
+	showEvery = aliveFor / 2
+)
 
 // A news is what a waiter has learned of one of its names since its last attempt began.
 type news struct {

@@ -66,7 +66,7 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 		}
 	}
 	if w.sight != nil {
-		w.sight.Add(i, names)
+		w.sight.add(i, names)
 		ls.reconsiderLocked(w)
 	}
 	if !w.agenda.graceEnd.IsZero() {
@@ -93,10 +93,7 @@ func (g *Group) attempt(
 		}
 		return nil, o
 	}
-	var kinds *lease.Kinds
-	if final {
-		kinds = l.AskKinds(o)
-	}
+	corrects := final && l.AskKinds(o)
 	switch {
 	case o.Kind == lease.Won:
 	case u != nil:
@@ -107,8 +104,8 @@ func (g *Group) attempt(
 			g.Nudge(t.Claim.Lines())
 		}
 	}
-	if kinds != nil {
-		o = l.Correct(ctx, kinds, o)
+	if corrects {
+		o = l.Correct(ctx, o)
 	}
 	joins := u == nil && !final // the call joins its line if it fails
 	o.Told = t.tell(ctx, l, o, u, joins)
@@ -202,9 +199,9 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	}
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
 		late := w.sight
-		w.sight = o.Sight()
-		w.sight.AddLate(late)
-		ls.moveLocked(w, w.sight.KeptBackBy(w.at), u.enters() && (w.terms.Fair || !u.denied.Load()))
+		w.sight = sightOf(o)
+		w.sight.addLate(late)
+		ls.moveLocked(w, w.sight.keptBackBy(w.at), u.enters() && (w.terms.Fair || !u.denied.Load()))
 	}
 	switch {
 	case !u.enters():
@@ -264,13 +261,13 @@ func (g *Group) showTicket(w *waiter) {
 		w.agenda.shown++
 	}
 	ticket, at := g.ticketLocked(w), w.at
-	l := lease.Nobody(&w.terms.Terms)
+	l := w.terms.Nobody()
 	w.entered = append(w.entered[:0], l)
 	ls.mu.Unlock()
-	var enters []lease.Entering
-	for i := range w.names {
+	enters := make([]script.Ticket, len(w.names))
+	for i := range enters {
 		if w.terms.Fair || i == at {
-			enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+			enters[i] = ticket
 		}
 	}
 	l.Release(lease.Releasing{Enters: enters})

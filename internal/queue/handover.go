@@ -100,7 +100,10 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	all := g.admit(room[:0], l, g.subscriber.ready())
 	for _, a := range all {
 		if a.enters {
-			how.Enters = append(how.Enters, lease.Entering{Ticket: a.ticket, Line: a.line})
+			if how.Enters == nil {
+				how.Enters = make([]script.Ticket, len(l.Claim().Lines()))
+			}
+			how.Enters[a.line] = a.ticket
 		}
 	}
 	rel := l.Release(how)

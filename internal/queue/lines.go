@@ -158,7 +158,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 		}
 	}
 	if answered && len(w.names) > 1 {
-		w.at = why.KeptBackBy()
+		w.at = KeptBackBy(why)
 	}
 	w.agenda.ready = !asked || answered
 	for _, name := range w.stands() {
@@ -203,7 +203,7 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 // could wait for a name that is free on a quorum of nodes already, and that nobody will release.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
-		ls.moveLocked(w, w.sight.KeptBackBy(w.at), w.terms.Fair)
+		ls.moveLocked(w, w.sight.keptBackBy(w.at), w.terms.Fair)
 	}
 }
 
@@ -326,11 +326,11 @@ func (ls *lines) emptiedLocked(name string, l *line) {
 	}
 	l.empty, l.holder = time.Now(), nil
 	if ls.sweep == nil {
-		ls.sweep = time.AfterFunc(lease.AliveFor, ls.removeEmpty)
+		ls.sweep = time.AfterFunc(aliveFor, ls.removeEmpty)
 	}
 }
 
-// removeEmpty removes the lines that have been empty for AliveFor or longer. What such a line remembers of
+// removeEmpty removes the lines that have been empty for aliveFor or longer. What such a line remembers of
 // the waiters of other processes is out of date.
 func (ls *lines) removeEmpty() {
 	ls.mu.Lock()
@@ -339,11 +339,11 @@ func (ls *lines) removeEmpty() {
 	for name, l := range ls.byName {
 		switch {
 		case l.first() != nil, len(l.several) > 0:
-		case time.Since(l.empty) >= lease.AliveFor:
+		case time.Since(l.empty) >= aliveFor:
 			delete(ls.byName, name)
 			ls.count.Add(-1)
 		case ls.sweep == nil:
-			ls.sweep = time.AfterFunc(lease.AliveFor, ls.removeEmpty)
+			ls.sweep = time.AfterFunc(aliveFor, ls.removeEmpty)
 		}
 	}
 }

@@ -175,7 +175,7 @@ func (s single) tryOnce(
 func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lease.Outcome) {
 	c := newCall(s.group, s.terms, s.called) // it is in no line, so that ticketLocked needs no lock
 	c.split = split
-	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: lease.AliveFor.Milliseconds(), Strict: s.terms.Fair}
+	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: script.AliveFor, Strict: s.terms.Fair}
 	// leaves is set, so that call.end does not look for c in a line.
 	l, o := c.try(ctx, 1, &turn{group: s.group, waiter: &c.waiter, place: at, began: time.Now(), leaves: true})
 	if l != nil {

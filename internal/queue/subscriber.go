@@ -20,7 +20,7 @@ const (
 	idleSubscriber = 30 * time.Second
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
-	// without them. It is less than AliveFor, so that the waiter shows its ticket to the nodes again in time.
+	// without them. It is less than aliveFor, so that the waiter shows its ticket to the nodes again in time.
 	maxWaitToHear = showEvery
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is what a call of Lock does while it waits in a line.
@@ -347,13 +348,13 @@ func (c *call) begin(poll, last bool) *turn {
 	c.agenda = agenda{}
 	clear(c.news)
 	if len(c.names) > 1 {
-		c.sight = lease.NewSight(c.terms.Keeper.Set.Rule(), len(c.names))
+		c.sight = newSight(c.terms.Keeper.Set.Rule(), len(c.names))
 	}
 	c.attempts++
 	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
 	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last, hasty: hasty, few: few}
 	if !plain && (!c.queueless || c.terms.Fair) {
-		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
+		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), script.AliveFor
 		u.place.Strict = c.terms.Fair || !poll
 	}
 	return u
