@@ -1,12 +1,14 @@
 package lease
 
 import (
+	"context"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// Events is told what becomes of leases. Its methods must not block.
+// Events is told what becomes of the locks of one Mutex. Its methods must not block, except Waits and Attempted.
 type Events interface {
 	quorum.Tracer
 
@@ -33,4 +35,14 @@ type Events interface {
 
 	// Ignored tells that a node's fencing register has a value that no client can have written.
 	Ignored(n *quorum.Node, err error)
+
+	// Waits tells that the call that began at start waits from now on. It may panic.
+	Waits(ctx context.Context, start clock.Instant, number uint64)
+
+	// Attempted tells how an attempt has ended, and returns why it has failed. joins says that the call waits from now on
+	// if it has failed. It may panic.
+	Attempted(ctx context.Context, l *Lease, o Outcome, joins bool) error
+
+	// Refused tells that a node denies us a subscription.
+	Refused(n *quorum.Node, err error)
 }

@@ -205,6 +205,8 @@ const noScript answer = "NOSCRIPT No matching script. Please use EVAL."
 
 // A diary is the Events of a test: it keeps what it is told.
 type diary struct {
+	Events // of those that package queue tells
+
 	mu       sync.Mutex
 	lost     []error
 	extended []quorum.Result

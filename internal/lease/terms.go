@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -10,7 +11,7 @@ import (
 
 // This file is what the root of the library and package queue hand down to leases.
 
-// Terms are what the leases of one Mutex have in common.
+// Terms are what the locks of one Mutex have in common.
 type Terms struct {
 	*Policy
 	Keeper *Keeper
@@ -18,7 +19,8 @@ type Terms struct {
 	Events Events      // nil if nobody listens
 }
 
-// A Policy is what the leases of all Mutexes with the same options have in common. It does not change.
+// A Policy is what options come to: how the locks of all Mutexes with the same options are held, and waited for. It does not
+// change.
 type Policy struct {
 	Timing     Timing
 	Value      func() (string, error) // makes the value of an attempt
@@ -32,7 +34,19 @@ type Policy struct {
 	Joins      bool                   // leases may share a hold within the process
 	InDo       bool                   // a Do has the lease and will release it, so Detach refuses
 	OfDo       *Policy                // the same for the leases of a Do
+
+	// For package queue:
+
+	Fair         bool                          // nobody is overtaken
+	Priority     int                           // the higher comes first
+	Delay        func(tries int) time.Duration // the retry delay
+	Mean         time.Duration                 // of what Delay returns; OfUser if Delay is a function of the user's
+	Rests        bool                          // the user has chosen no Delay: it makes no waiter try that the nodes can wake
+	EndsIfDenied bool                          // a Lock ends once so many nodes deny it the lock that no quorum can grant
 }
+
+// OfUser stands for the mean of delays that a function of the user's returns, which is not known.
+const OfUser time.Duration = -1
 
 // Errors are the library's errors for the end of a lease. This package passes them on, and interprets none.
 type Errors struct {

@@ -75,7 +75,8 @@ type view struct {
 	hopeless bool          // it cannot win, even if the name is free on all nodes that have not said that it is taken
 	quiet    time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
 	rule     claim.Rule
-	hears    func() (from time.Time, listens bool) // whether it can hear the nodes: see subscriber.hears
+	from     time.Time // until then its attempt waits to hear the nodes: see subscriber.hears
+	listens  bool      // it can hear nodes, or need not
 }
 
 // next returns what the waiter must do now. If that is nothing, it also returns when the waiter must look
@@ -122,11 +123,11 @@ func (v view) next(a agenda) (event, time.Time) {
 			return showTicket, v.now
 		}
 	}
-	switch from, listens := v.hears(); {
-	case !listens:
+	switch {
+	case !v.listens:
 		return unsubscribed, v.now
-	case !from.IsZero():
-		return nothing, earlier(v.tick, from)
+	case !v.from.IsZero():
+		return nothing, earlier(v.tick, v.from)
 	}
 	return tryNow, v.now
 }

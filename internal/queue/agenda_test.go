@@ -17,10 +17,6 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // in returns the time d after noon.
 func in(d time.Duration) time.Time { return noon.Add(d) }
 
-func hearsFrom(from time.Time) func() (time.Time, bool) {
-	return func() (time.Time, bool) { return from, true }
-}
-
 const (
 	ms    = time.Millisecond
 	sec   = time.Second
@@ -37,7 +33,7 @@ func shows(v *view, _ *agenda)      { v.shows = true }
 func collides(v *view, _ *agenda)   { v.collides = true }
 func rests(v *view, _ *agenda)      { v.rests = true }
 func hopeless(v *view, _ *agenda)   { v.hopeless = true }
-func deaf(v *view, _ *agenda)       { v.hears = func() (time.Time, bool) { return time.Time{}, false } }
+func deaf(v *view, _ *agenda)       { v.listens = false }
 func ready(_ *view, a *agenda)      { a.ready = true }
 func behindOne(_ *view, a *agenda)  { a.followsRelease = true }
 func polls(_ *view, a *agenda)      { a.polls = true }
@@ -53,7 +49,7 @@ func quiet(d time.Duration) change { return func(v *view, _ *agenda) { v.quiet =
 func held(d time.Duration) change  { return func(v *view, _ *agenda) { v.held = d } }
 func delay(d time.Duration) change { return func(v *view, _ *agenda) { v.tick = in(d) } }
 func hears(d time.Duration) change {
-	return func(v *view, _ *agenda) { v.hears = hearsFrom(in(d)) }
+	return func(v *view, _ *agenda) { v.from = in(d) }
 }
 func free(nodes claim.Nodes) change  { return func(v *view, _ *agenda) { v.free = nodes } }
 func grace(d time.Duration) change   { return func(_ *view, a *agenda) { a.graceEnd = in(d) } }
@@ -66,7 +62,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	// its line, has no reason to try, and its retry delay is over 100 ms later. There are five nodes.
 	next := func(want event, at time.Duration, changes ...change) {
 		t.Helper()
-		v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5), hears: hearsFrom(time.Time{})}
+		v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5), listens: true}
 		var a agenda
 		for _, change := range changes {
 			change(&v, &a)

@@ -78,14 +78,14 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 // has left on the nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows: such
 // an attempt would show what is in the way.
 func (g *Group) attempt(
-	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn, final bool,
+	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
 	if u != nil {
 		l, o = u.acquire(ctx, start, try)
 	} else {
-		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
+		l, o = lease.Acquire(ctx, t, start, try, script.Place{}, nil)
 	}
 	if l == nil {
 		if o.Kind == lease.NotWon && u != nil && u.enters() && !u.leaves { // its value is in use, so nothing was sent
@@ -108,7 +108,7 @@ func (g *Group) attempt(
 		o = l.Correct(ctx, o)
 	}
 	joins := u == nil && !final // the call joins its line if it fails
-	o.Told = t.tell(ctx, l, o, u, joins)
+	o.Told = tell(ctx, t, l, o, u, joins)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -117,7 +117,7 @@ func (g *Group) attempt(
 
 func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
 	defer u.keepTicket()() // also if a function of the user's panics
-	return lease.Acquire(ctx, &u.waiter.terms.Terms, start, try, u.place, u)
+	return lease.Acquire(ctx, u.waiter.terms, start, try, u.place, u)
 }
 
 // keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
@@ -153,14 +153,14 @@ func (u *turn) keepTicket() (stop func()) {
 // isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened
 // first, and no node is far away.
 func (u *turn) isShort() bool {
-	t := &u.waiter.terms.Terms
+	t := u.waiter.terms
 	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
 // attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
-func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
-	if t.Attempts == nil {
+func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
+	if t.Events == nil {
 		return nil
 	}
 	told := false
@@ -173,7 +173,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	why = t.Attempts.Attempted(ctx, l, o, joins)
+	why = t.Events.Attempted(ctx, l, o, joins)
 	told = true
 	return why
 }

@@ -11,12 +11,12 @@ import (
 )
 
 // This file finds out when a call waits for a lock that the nodes deny it. To wait is of no use if they have a key of
-// another type in the lock's place: it stays there until somebody deletes it. A call with Policy.EndsIfDenied ends for
+// another type in the lock's place: it stays there until somebody deletes it. A call with lease.Policy.EndsIfDenied ends for
 // other denials, too.
 
-// deny reports whether the nodes deny the lock after an attempt with the outcome o, and notes that in d. For queued see
+// after reports whether the nodes deny the lock of t after an attempt with the outcome o, and notes that. For queued see
 // hear. Without EndsIfDenied only keys of another type count.
-func (t *Terms) deny(d *denials, o lease.Outcome, queued bool) bool {
+func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	if !t.EndsIfDenied {
 		o.Result.Votes = slices.Clone(o.Result.Votes)
 		for i, v := range o.Result.Votes {

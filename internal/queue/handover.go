@@ -36,7 +36,7 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || w.terms.Owner != t.Owner || !c.PassesTo(w.terms.Claim) {
 		return false
 	}
-	w.handedOff = l.Pass(&w.terms.Terms)
+	w.handedOff = l.Pass(w.terms)
 	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
@@ -81,8 +81,7 @@ func (g *Group) Hear(l *lease.Lease) {
 	id := script.IDOf(l.Value())
 	g.holders.add(id, l)
 	l.Listen(holding{&g.holders, id, l})
-	events, _ := l.Terms().Events.(Events)
-	g.subscriber.listen(l.Terms().Keeper.Set, events)
+	g.subscriber.listen(l.Terms().Keeper.Set, l.Terms().Events)
 }
 
 // releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this

@@ -26,7 +26,7 @@ import (
 // makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
 // way, and then shares its hold or makes its own.
 func (g *Group) Lock(
-	ctx context.Context, t *Terms, start clock.Instant, limit int, waits *Wait,
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *Wait,
 ) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
@@ -56,7 +56,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && t.deny(&denied, o, false):
+	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && denied.after(t, o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
@@ -71,10 +71,10 @@ func (g *Group) Lock(
 
 // wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
 func (g *Group) wait(
-	ctx context.Context, t *Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
 ) (*lease.Lease, *Failure) {
-	if t.Attempts != nil {
-		waits.Begin(ctx, t.Attempts, start)
+	if t.Events != nil {
+		waits.Begin(ctx, t.Events, start)
 	}
 	c := newCall(g, t, start)
 	if !c.join(limit, first) {
@@ -86,7 +86,7 @@ func (g *Group) wait(
 // A single is a call with limit 1, which stands in no line.
 type single struct {
 	group  *Group
-	terms  *Terms
+	terms  *lease.Terms
 	called clock.Instant // when the user called
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -91,7 +92,7 @@ func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool
 // listen opens the subscriptions if there is no session. It uses the pools of set, the Set of one member. It
 // does not wait until the subscriptions stand. events, which may be nil, is told of a node that refuses. If
 // all members have left the group, listen does nothing.
-func (s *subscriber) listen(set *quorum.Set, events Events) {
+func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.group.isOver() {
@@ -225,7 +226,7 @@ func (s *subscriber) stop(still func() bool) (stopped bool) {
 type listener struct {
 	session *session
 	node    *quorum.Node
-	events  Events // nil if nobody listens
+	events  lease.Events // nil if nobody listens
 }
 
 func (l listener) group() *Group { return l.session.subscriber.group }

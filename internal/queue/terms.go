@@ -8,45 +8,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// This file is what the root of the library hands down to Lock, and what it gets back.
-
-// Terms are what the Locks of one Mutex have in common.
-type Terms struct {
-	lease.Terms
-	*Policy
-	Attempts Events // told of attempts; nil if nobody listens
-}
-
-// A Policy is how the Locks of all Mutexes with the same options wait. It does not change.
-type Policy struct {
-	Fair     bool // nobody is overtaken
-	Priority int  // the higher comes first
-	Delay    func(tries int) time.Duration
-	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
-	Rests    bool          // the user has chosen no Delay: it makes no waiter try that rests (see rest.go)
-
-	// EndsIfDenied ends a Lock once so many nodes deny it the lock that no quorum can grant: see denials.
-	EndsIfDenied bool
-}
-
-// OfUser stands for the mean of delays that a function of the user's returns, which is not known.
-const OfUser time.Duration = -1
-
-// Events is told what becomes of attempts.
-type Events interface {
-	// Waits tells that the call that began at start waits from now on. It may panic.
-	Waits(ctx context.Context, start clock.Instant, number uint64)
-
-	// Attempted tells how an attempt has ended, and returns why it has failed. joins says that the call waits from now on
-	// if it has failed. It may panic.
-	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error
-
-	// Refused tells that a node denies us a subscription.
-	Refused(n *quorum.Node, err error)
-}
+// This file is what the root of the library gets back from Lock.
 
 // A Wait is what observers know of the wait of one call of Lock. The zero Wait is of a call that has not waited.
 type Wait struct {
@@ -57,7 +21,7 @@ type Wait struct {
 var calls atomic.Uint64
 
 // Begin tells that the call that began at start waits. Only the first Begin has an effect.
-func (w *Wait) Begin(ctx context.Context, to Events, start clock.Instant) {
+func (w *Wait) Begin(ctx context.Context, to lease.Events, start clock.Instant) {
 	if w.Number == 0 {
 		w.Number = calls.Add(1)
 		to.Waits(ctx, start, w.Number)

@@ -28,7 +28,7 @@ type call struct {
 	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
 }
 
-func newCall(g *Group, t *Terms, start clock.Instant) *call {
+func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
 	c := &call{group: g, waiter: waiter{
 		terms: t, names: t.Claim.Lines(), start: start, mean: t.Mean, look: make(chan struct{}, 1),
 	}}
@@ -51,7 +51,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	if !c.pace.begin(0) {
 		return false
 	}
-	if c.mean == OfUser {
+	if c.mean == lease.OfUser {
 		c.mean = c.pace.last
 	}
 	if first.Kind != lease.NotAsked {
@@ -150,7 +150,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		if !c.pace.begin(least) {
 			return nil, &Failure{Delay: c.pace.last}
 		}
-		if c.terms.Mean == OfUser {
+		if c.terms.Mean == lease.OfUser {
 			c.group.lines.setMean(&c.waiter, c.pace.last)
 		}
 	}
@@ -171,7 +171,7 @@ func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	if !c.terms.deny(&c.denials, o, u.mayDoWithoutQueue()) {
+	if !c.denials.after(c.terms, o, u.mayDoWithoutQueue()) {
 		return nil, false
 	}
 	return slices.Clone(c.denials.votes), true
@@ -200,7 +200,7 @@ func (c *call) sleepUntilDue(ctx context.Context) event {
 			c.pace.wake(time.Now())
 			continue
 		case what == unsubscribed:
-			c.group.subscriber.listen(c.terms.Keeper.Set, c.terms.Attempts)
+			c.group.subscriber.listen(c.terms.Keeper.Set, c.terms.Events)
 			continue
 		case what != nothing:
 			return what
@@ -243,7 +243,8 @@ func (c *call) due() (event, time.Time) {
 	case v.handedOff:
 	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
-		v.collides, v.held, v.rule, v.hears = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c.hears
+		v.collides, v.held, v.rule = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule()
+		v.from, v.listens = c.hears()
 		hears := c.listening()
 		v.free, v.hopeless = hears.freeLocked(), hears.isHopelessLocked()
 		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
@@ -262,7 +263,7 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears returns until when c must wait to hear the nodes, and whether it listens. due, which calls it through view.next, holds lines.mu.
+// hears returns until when c must wait to hear the nodes, and whether it listens. The caller holds lines.mu.
 //
 // c must be able to hear the nodes before an attempt that puts its ticket in the queues. Before its very first attempt it
 // need not: that attempt may succeed, and is repeated if it fails.
@@ -396,7 +397,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 	case c.why == nil:
 		u.conclusive = s.ready()
 	default:
-		s.listen(c.terms.Keeper.Set, c.terms.Attempts)
+		s.listen(c.terms.Keeper.Set, c.terms.Events)
 		from, _ := s.hears(c.terms.Timing.NodeTimeout)
 		u.conclusive = from.IsZero()
 	}

@@ -21,7 +21,7 @@ const wakeGrace = 2 * time.Millisecond
 
 // A waiter is one call of Lock that waits.
 type waiter struct {
-	terms *Terms
+	terms *lease.Terms
 	names []string // of the lines in which it can stand: see stands
 	start clock.Instant
 	look  chan struct{} // has room for one token: something has changed
