@@ -47,7 +47,7 @@ var bounds = map[string]map[string]int{
 		"redsync/redsynctest":            6,
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
-	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
+	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (Group.isWakableLocked), and 4 greet and listen with pushes.
 	// An Unlock that is remembered for the next one adds 5 (lease/unlocks.go), 1 of them to Lock; the zero Mutex, and whether a
 	// value may come back (lease/values.go), add 2 to Unlock.
 	"functions executed":           {"Lock": 167, "Unlock": 184, "Lock that waits": 439},
