@@ -38,60 +38,48 @@ const (
 	maxFar   = 750 * time.Millisecond
 )
 
-// bases are the settings that durations are derived from.
-type bases struct {
-	expiry        time.Duration // WithExpiry
-	driftFactor   float64       // WithDriftFactor
-	timeoutFactor float64       // WithTimeoutFactor
-	ownFactor     bool          // WithTimeoutFactor has been applied
-	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
-	lockDelay     time.Duration // WithLockDelay
-	maxHold       time.Duration // WithMaxHold; 0: no limit
-	minHold       time.Duration // WithMinHold; 0: no minimal hold
-}
-
-// derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor times the expiry,
-// at least minNodeTimeout, but never more than half of the validity, nor than maxNodeTimeout unless ownFactor is set. The
+// timing returns the timing of locks with these options. If nodeTimeout is 0, the node deadline is timeoutFactor times the
+// expiry, at least minNodeTimeout, but never more than half of the validity, nor than maxNodeTimeout unless ownFactor is set. The
 // error names a setting that is out of its range. Options have seen to it that maxHold and minHold are not negative.
-func (b bases) derive() (lease.Timing, error) {
+func (o *options) timing() (lease.Timing, error) {
 	switch {
-	case !(b.driftFactor >= 0 && b.driftFactor < 1): // true for NaN, too
-		return lease.Timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
-	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
-		return lease.Timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
+	case !(o.driftFactor >= 0 && o.driftFactor < 1): // true for NaN, too
+		return lease.Timing{}, outOfRange("WithDriftFactor", o.driftFactor, "0 <= factor < 1")
+	case !(o.timeoutFactor > 0 && o.timeoutFactor <= 1):
+		return lease.Timing{}, outOfRange("WithTimeoutFactor", o.timeoutFactor, "0 < factor <= 1")
 	}
 	t := lease.Timing{
-		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
+		Expiry: o.expiry.Truncate(time.Millisecond), MaxHold: o.maxHold, Drift: driftFactor(o.driftFactor),
 	}
-	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
+	t.Validity = t.Expiry - scale(t.Expiry, o.driftFactor)
 	if t.Validity <= clockDrift || t.Expiry > maxTTL { // the former is true for an expiry of 0 or less as well
-		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
-			"at least %v, so that it is longer than its drift, and at most %s", b.leastExpiry(), maxYears))
+		return lease.Timing{}, outOfRange("WithExpiry", o.expiry, fmt.Sprintf(
+			"at least %v, so that it is longer than its drift, and at most %s", o.leastExpiry(), maxYears))
 	}
 	t.Validity -= clockDrift
-	t.TTL = t.Expiry + roundUp(b.lockDelay)
-	if b.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // if the TTL is below the expiry, the sum has overflowed
-		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most "+maxYears)
+	t.TTL = t.Expiry + roundUp(o.lockDelay)
+	if o.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // if the TTL is below the expiry, the sum has overflowed
+		return lease.Timing{}, outOfRange("WithLockDelay", o.lockDelay, "0 or more, with the expiry at most "+maxYears)
 	}
-	if b.minHold != 0 {
-		t.MinHold = roundUp(b.minHold + t.Drift.Of(b.minHold))
-		if t.MinHold < b.minHold { // an overflow
-			return lease.Timing{}, outOfRange("WithMinHold", b.minHold, "more than 0, with its drift at most 292 years")
+	if o.minHold != 0 {
+		t.MinHold = roundUp(o.minHold + t.Drift.Of(o.minHold))
+		if t.MinHold < o.minHold { // an overflow
+			return lease.Timing{}, outOfRange("WithMinHold", o.minHold, "more than 0, with its drift at most 292 years")
 		}
 	}
-	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Validity/2)
-	if !b.ownFactor {
+	t.NodeTimeout = min(max(scale(t.Expiry, o.timeoutFactor), minNodeTimeout), t.Validity/2)
+	if !o.ownFactor {
 		t.NodeTimeout = min(t.NodeTimeout, maxNodeTimeout)
 	}
-	if b.nodeTimeout != 0 {
-		if b.nodeTimeout < 0 || b.nodeTimeout > t.Validity/2 {
-			return lease.Timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(
+	if o.nodeTimeout != 0 {
+		if o.nodeTimeout < 0 || o.nodeTimeout > t.Validity/2 {
+			return lease.Timing{}, outOfRange("WithNodeTimeout", o.nodeTimeout, fmt.Sprintf(
 				"0 < timeout <= %v, half of the validity", t.Validity/2))
 		}
-		t.NodeTimeout = b.nodeTimeout
+		t.NodeTimeout = o.nodeTimeout
 	}
 	t.Reach, t.Far = t.NodeTimeout, t.NodeTimeout
-	if !b.ownFactor && b.nodeTimeout == 0 {
+	if !o.ownFactor && o.nodeTimeout == 0 {
 		t.Reach = max(t.NodeTimeout, min(t.Expiry/4, maxReach))
 		t.Far = max(t.NodeTimeout, min(t.Validity/2, maxFar))
 	}
@@ -99,9 +87,9 @@ func (b bases) derive() (lease.Timing, error) {
 }
 
 // leastExpiry returns the shortest expiry that is longer than its drift, at most a year.
-func (b bases) leastExpiry() time.Duration {
+func (o *options) leastExpiry() time.Duration {
 	const year = 365 * 24 * time.Hour
-	drift := min(float64(clockDrift)/(1-b.driftFactor), float64(year)) // of that expiry
+	drift := min(float64(clockDrift)/(1-o.driftFactor), float64(year)) // of that expiry
 	return time.Duration(drift).Truncate(time.Millisecond) + time.Millisecond
 }
 

@@ -130,10 +130,10 @@ func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 		drift just under 1     | 1h          | 0s           | 0.999999           | 0.05 |
 		node timeout of half   | 1s          | 499ms        | 0                  | 0.05 |
 		the longest, all drift | longest     | 0s           | 0.9999999999999999 | 0.05 | WithExpiry`) {
-		b := bases{expiry: spanOf(c[1]), nodeTimeout: spanOf(c[2])}
+		b := options{expiry: spanOf(c[1]), nodeTimeout: spanOf(c[2])}
 		_, err := fmt.Sscan(c[3]+" "+c[4], &b.driftFactor, &b.timeoutFactor)
 		require.NoError(t, err)
-		got, err := b.derive()
+		got, err := b.timing()
 		if c[5] == "" {
 			require.NoError(t, err, c[0])
 			assert.Positive(t, got.Validity, c[0])
@@ -166,19 +166,19 @@ func TestTooShortTimesAskForTheUnit(t *testing.T) {
 // The node deadline that follows from the expiry has an upper limit, unless the user sets the factor.
 func TestTimingNodeTimeout(t *testing.T) {
 	for _, c := range []struct {
-		b    bases
+		b    options
 		want time.Duration
 	}{
-		{bases{expiry: 8 * time.Second}, 400 * time.Millisecond},
-		{bases{expiry: 40 * time.Second}, 2 * time.Second},
-		{bases{expiry: time.Hour}, 2 * time.Second},
-		{bases{expiry: time.Hour, ownFactor: true}, 3 * time.Minute},
-		{bases{expiry: time.Hour, nodeTimeout: time.Minute}, time.Minute},
-		{bases{expiry: time.Second}, 50 * time.Millisecond},
-		{bases{expiry: 50 * time.Millisecond}, 24 * time.Millisecond},
+		{options{expiry: 8 * time.Second}, 400 * time.Millisecond},
+		{options{expiry: 40 * time.Second}, 2 * time.Second},
+		{options{expiry: time.Hour}, 2 * time.Second},
+		{options{expiry: time.Hour, ownFactor: true}, 3 * time.Minute},
+		{options{expiry: time.Hour, nodeTimeout: time.Minute}, time.Minute},
+		{options{expiry: time.Second}, 50 * time.Millisecond},
+		{options{expiry: 50 * time.Millisecond}, 24 * time.Millisecond},
 	} {
 		c.b.timeoutFactor = defaultTimeoutFactor
-		got, err := c.b.derive()
+		got, err := c.b.timing()
 		require.NoError(t, err)
 		assert.Equal(t, c.want, got.NodeTimeout, c.b)
 		assert.Equal(t, c.b.expiry, got.TTL)
@@ -209,11 +209,11 @@ func FuzzTiming(f *testing.F) {
 	add(day, 0.9999999999, 1e-300, 0, day, 3*day, 2*day)
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
 		maxHold = max(maxHold, 0)
-		b := bases{
+		b := options{
 			expiry: time.Duration(expiry), driftFactor: drift, timeoutFactor: factor, ownFactor: true,
 			nodeTimeout: time.Duration(node), lockDelay: time.Duration(delay), maxHold: time.Duration(maxHold),
 		}
-		got, err := b.derive()
+		got, err := b.timing()
 		if err != nil {
 			require.ErrorIs(t, err, errOutOfRange)
 			require.Regexp(t, `^redsync: With[A-Z]`, err.Error())

@@ -10,7 +10,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -53,7 +52,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	set := m.core.keeper.Set
 	set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 	// h was never held here. It carries the release, as for an Unlock of an adopted value.
-	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), *holder.value, clock.Now())
+	h := lease.Adopt(termsToForce(t, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
 	m.tellForced(holder)
@@ -72,7 +71,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 
 // whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld, also if too few nodes answer. The
 // release was rejected once a quorum lacked the value, so its replies do not say who else has the lock.
-func (m *Mutex) whyNotHeld(ctx context.Context, t *queue.Terms, holder Holder) error {
+func (m *Mutex) whyNotHeld(ctx context.Context, t *lease.Terms, holder Holder) error {
 	if holder.Permits > 0 {
 		return ErrNotHeld // others may have permits beside it
 	}
@@ -80,7 +79,7 @@ func (m *Mutex) whyNotHeld(ctx context.Context, t *queue.Terms, holder Holder) e
 		return other.ID != holder.ID && !(other.Shared && holder.Shared) &&
 			slices.ContainsFunc(other.Names, func(name string) bool { return slices.Contains(holder.Names, name) })
 	}
-	i := lease.NewInspection(&t.Terms)
+	i := lease.NewInspection(t)
 	s, _ := m.statusOf(i.Run(ctx, false, i.Limits())) // what was not seen does not count
 	if !slices.ContainsFunc(s.Holders, excludes) {
 		return ErrNotHeld

@@ -32,7 +32,7 @@ type Mutex struct {
 	room    claim.Keyed // the name, and room for the claim, of a lock on one name
 	several *several    // of a lock on several names; nil if it has one
 	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
-	terms   queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
+	terms   lease.Terms // derived from set; in use only if set has a policy, because an option may be applied after NewMutex
 
 	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
 	hold     *lease.Lease  // the current term; nil before the first, and after Unlock and Detach
@@ -143,7 +143,7 @@ func (m *Mutex) change() *settings {
 		m.set, m.changed = newSettings(base), true
 		m.set.givenTries, m.set.givenWait = false, false // what is given now replaces the other
 	}
-	m.set.plan = nil
+	m.set.policy = nil
 	return m.set
 }
 
@@ -262,12 +262,12 @@ func (m *Mutex) takeWholeName(s Sequencer) {
 	}
 }
 
-// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a plan.
+// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a policy.
 func (m *Mutex) prepare() {
 	switch {
 	case m.core == nil:
-	case m.set.plan != nil:
-		m.terms = m.termsBy(m.set.plan)
+	case m.set.policy != nil:
+		m.terms = m.termsBy(m.set.policy)
 	default:
 		m.terms.Keeper = &m.core.keeper // see isMade
 	}
@@ -276,18 +276,15 @@ func (m *Mutex) prepare() {
 // isMade reports whether NewMutex or NewMultiMutex has made m, so that its names stay as they are: leases use their memory.
 func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
 
-// termsBy returns the terms of m's holds by a plan.
-func (m *Mutex) termsBy(p *plan) queue.Terms {
-	t := queue.Terms{
-		Terms:  lease.Terms{Policy: &p.holds, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())},
-		Policy: &p.waits,
-	}
+// termsBy returns the terms of m's locks by a policy.
+func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
+	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())}
 	if m.set.observers != nil {
 		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label(), mode: m.set.kind().mode}
 		if from := m.set.adopts; from != nil && from.mode != "" {
 			e.mode = from.mode
 		}
-		t.Events, t.Attempts = e, e
+		t.Events = e
 	}
 	return t
 }
@@ -465,18 +462,18 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	var waits queue.Wait
 	returned := false
 	if t.Events != nil {
-		defer eventsOf(&t.Terms).panicked(ctx, start, &waits, &returned)
+		defer eventsOf(t).panicked(ctx, start, &waits, &returned)
 	}
 	h, err := m.acquire(ctx, t, start, once, &waits)
 	returned = true
 	if err != nil {
 		tryDo := once && inDo // which returns no error
 		if m.set.owner != "" && !m.set.leads && !tryDo && !m.core.keeper.IsClosed() {
-			err = takenBy(&t.Terms, err) //nolint:contextcheck // the context of the call may have ended
+			err = takenBy(t, err) //nolint:contextcheck // the context of the call may have ended
 		}
 		err = m.failure("lock", err)
 		if t.Events != nil {
-			eventsOf(&t.Terms).notAcquired(ctx, start, waits, err)
+			eventsOf(t).notAcquired(ctx, start, waits, err)
 		}
 		return nil, err
 	}
@@ -487,14 +484,14 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 }
 
 // termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.
-func termsInDo(t *queue.Terms) *queue.Terms {
+func termsInDo(t *lease.Terms) *lease.Terms {
 	own := *t
-	own.Terms.Policy = t.OfDo
+	own.Policy = t.OfDo
 	return &own
 }
 
 // acquire acquires a lease for m, and makes the lease the current term.
-func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool, waits *queue.Wait) (*lease.Lease, error) {
+func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant, once bool, waits *queue.Wait) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
 	case t.EndsIfDenied: // Lead's
@@ -542,7 +539,7 @@ var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: us
 // for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
 // and awaitOwn then returns 0.
 func (m *Mutex) awaitOwn(
-	ctx context.Context, t *queue.Terms, start clock.Instant, limit int, waits *queue.Wait,
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -555,8 +552,8 @@ func (m *Mutex) awaitOwn(
 		case try == limit:
 			return 0, fail("", "", ErrFailed, errHeldByItself)
 		}
-		if t.Attempts != nil {
-			waits.Begin(ctx, t.Attempts, start)
+		if t.Events != nil {
+			waits.Begin(ctx, t.Events, start)
 		}
 		delay := t.Delay(try)
 		if delay < 0 {
@@ -570,7 +567,7 @@ func (m *Mutex) awaitOwn(
 
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
 // from making another one. Once ctx has ended, other callers who were ahead prove nothing.
-func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Failure) error {
+func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Failure) error {
 	if why.Last.IsCut() && quorum.HasWaited(ctx) { // the only attempt: nodes that had not answered by then have failed
 		why.Last.Result.Cut, why.Last.Told = false, nil
 	}
@@ -589,7 +586,7 @@ func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Fail
 
 // gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
 // Mutex of this process has the lock, and when the keys run out. It returns nil if there is nothing to say.
-func (m *Mutex) gaveUp(t *queue.Terms, why *queue.Failure, start clock.Instant) error {
+func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
 	}
@@ -772,7 +769,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
 		defer func() { m.unlocked(h, adopted, ok, err) }()
-		waiting, _, stop := unhurried(ctx, &t.Terms, nil)
+		waiting, _, stop := unhurried(ctx, t, nil)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
@@ -1143,8 +1140,8 @@ func stillHeld(h *lease.Lease) error {
 }
 
 // adoptLease returns a lease for the hold that m adopts.
-func (m *Mutex) adoptLease(t *queue.Terms, from *adoption, start clock.Instant) *lease.Lease {
-	h := lease.Adopt(&t.Terms, from.valueOf(), start)
+func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) *lease.Lease {
+	h := lease.Adopt(t, from.valueOf(), start)
 	if adopted := m.set.kind().adopted; adopted != nil {
 		h.Replace(adopted(h.Claim(), from.slots))
 	}
@@ -1270,7 +1267,7 @@ func (m *Mutex) Sequencer() Sequencer {
 }
 
 // beginCall begins an operation on m, and returns the terms of its holds; m.core.endCall ends it.
-func (m *Mutex) beginCall() (*queue.Terms, error) {
+func (m *Mutex) beginCall() (*lease.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
 		return nil, err
 	}
@@ -1286,7 +1283,7 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 }
 
 // beginUnlock is beginCall for Unlock. A hold can be ended whatever options have been applied since it began.
-func (m *Mutex) beginUnlock() (*queue.Terms, error) {
+func (m *Mutex) beginUnlock() (*lease.Terms, error) {
 	if m.current() == nil {
 		return m.beginCall()
 	}
@@ -1294,8 +1291,8 @@ func (m *Mutex) beginUnlock() (*queue.Terms, error) {
 }
 
 // ready returns the terms of m's holds, or why m cannot be used.
-func (m *Mutex) ready() (*queue.Terms, error) {
-	if m.set.plan != nil {
+func (m *Mutex) ready() (*lease.Terms, error) {
+	if m.set.policy != nil {
 		return &m.terms, nil
 	}
 	// An option is out of its range, or has been applied since NewMutex.

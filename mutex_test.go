@@ -60,12 +60,12 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		m := rs.NewMutex("lock")
 		terms, err := m.beginCall()
 		require.NoError(t, err)
-		stale, o := lease.Acquire(t.Context(), &terms.Terms, clock.Now(), 1, script.Place{}, nil)
+		stale, o := lease.Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
 		require.Equal(t, lease.Won, o.Kind)
 		time.Sleep(10 * time.Second)
 		require.NoError(t, m.Lock())
 		lost, until := m.Lost(), m.Until()
-		handed := stale.Pass(&terms.Terms)
+		handed := stale.Pass(terms)
 		for i, h := range []*lease.Lease{stale, handed} {
 			require.ErrorIs(t, m.begin(h), ErrLockAlreadyExpired)
 			synctest.Wait()
@@ -125,7 +125,7 @@ func TestHoldEndsAfterABadOption(t *testing.T) {
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	rs, _ := onYes(t)
 	m := rs.NewMutex("lock", WithValue("v"))
-	terms := &m.terms.Terms
+	terms := &m.terms
 	h1 := lease.Adopt(terms, "v", clock.Now())
 	h2 := lease.Adopt(terms, "v", clock.Now())
 	res, e := h1.Confirm(t.Context(), 0)
@@ -193,7 +193,7 @@ func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
 		for i := range rs.core.recents.list {
 			assert.NotSame(t, set, rs.core.recents.list[i].Load())
 		}
-		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy) // the others stay
+		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Policy) // the others stay
 	}
 	logged := rs.With(WithHooks(hooksThat(func(string) {})))
 	assert.Same(t, logged.NewMutex("i", WithTries(1)).set, logged.NewMutex("j", WithTries(1)).set)

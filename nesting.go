@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
 // This file is about calls inside the function of a Do. The context says who the owner is: a Do whose context comes
@@ -63,7 +62,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 // around finds the holds that the Dos around ctx have of m's names. live has the innermost live scope of each such
 // hold, from the inside to the outside. lines are the lines of m (see claim.Claim.Lines) that these holds have.
 // around looks only at Dos of the same core.
-func (m *Mutex) around(ctx context.Context, t *queue.Terms) (live []*scope, lines []string) {
+func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
 		return nil, nil
@@ -91,7 +90,7 @@ func (m *Mutex) around(ctx context.Context, t *queue.Terms) (live []*scope, line
 
 // checkJoin returns why a Do of m with ctx cannot join the holds in live, nil if it can. lines are the
 // lines of m that these holds have.
-func (m *Mutex) checkJoin(ctx context.Context, t *queue.Terms, live []*scope, lines []string) error {
+func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, lines []string) error {
 	if len(live) == 0 {
 		return nil
 	}
@@ -117,7 +116,7 @@ func (m *Mutex) checkJoin(ctx context.Context, t *queue.Terms, live []*scope, li
 
 // checkNested returns an error if a Do around ctx holds one of m's names, because m must not lock then: the call
 // could wait for the end of that Do, and the Do waits for the call.
-func (m *Mutex) checkNested(ctx context.Context, t *queue.Terms) error {
+func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
 		return nil

@@ -120,7 +120,7 @@ func (o *observers) Dropped(events int) {
 }
 
 // events turns what internal packages report of one Mutex into events for its observers. It implements
-// lease.Events and queue.Events.
+// lease.Events.
 type events struct {
 	to      *observers    // not nil
 	notices *notice.Queue // for events whose sender must not wait for observers
@@ -167,7 +167,7 @@ func eventsOf(t *lease.Terms) *events {
 	return t.Events.(*events) //nolint:forcetypeassert // termsBy has made it
 }
 
-// Waits implements queue.Events.
+// Waits implements lease.Events.
 func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) {
 	tell(ctx, e.to.now.Waiting,
 		observe.Waiting{Name: e.name, Mode: e.mode, Start: start.Wall, Call: number})
@@ -237,8 +237,8 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 }
 
 // Lost implements lease.Events.
-func (e *events) Lost(of any, held time.Duration, err error) {
-	e.over(of)
+func (e *events) Lost(l *lease.Lease, held time.Duration, err error) {
+	e.over(l)
 	tellOfNoCall(e, e.to.later.Lost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
@@ -268,7 +268,7 @@ func extendedBy(ctx context.Context) journal.Hold {
 type joinsKey struct{}
 
 // Extended implements lease.Events.
-func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
+func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	switch {
 	case lost:
@@ -276,7 +276,7 @@ func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time,
 	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
-	ctx := withHold(e.ofWatchdog(), of.(*lease.Lease)) //nolint:forcetypeassert // see lease.Events
+	ctx := withHold(e.ofWatchdog(), l)
 	tellLater(ctx, e, e.to.later.Extended, event)
 }
 
@@ -303,7 +303,7 @@ func (e *events) Denied(n *quorum.Node, err error) {
 		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// Refused implements queue.Events.
+// Refused implements lease.Events.
 func (e *events) Refused(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.later.WakeUpDenied,
 		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
@@ -334,7 +334,7 @@ func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Insta
 	})
 }
 
-// Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.
+// Attempted implements lease.Events. An attempt that its context has cut failed for no other reason.
 func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error {
 	count, why := o.Result.Count, contextErrors(ctx)
 	if !o.IsCut() {

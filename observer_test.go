@@ -39,7 +39,7 @@ func TestEachHookIsCalled(t *testing.T) {
 			told[kind] = true
 		})))
 		assert.Nil(t, rs.NewMutex("lock", WithHooks(&observe.Hooks{})).terms.Events) // they cost nothing
-		e, node, ctx := eventsOf(&m.terms.Terms), rs.core.keeper.Set.Nodes[0], t.Context()
+		e, node, ctx := eventsOf(&m.terms), rs.core.keeper.Set.Nodes[0], t.Context()
 		_ = m.Lock()
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
@@ -106,7 +106,7 @@ func TestHooksMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 		}
 		rs := (&Redsync{core: newCore(nil, formOf(0), ErrNoPools), set: New().set}).With(WithHooks(hooks))
 		tell := func() { // like Do, which gives each Mutex settings of its own
-			e := eventsOf(&rs.NewMutex("lock", WithWatchdog()).terms.Terms)
+			e := eventsOf(&rs.NewMutex("lock", WithWatchdog()).terms)
 			e.Lost(nil, 0, nil)
 			e.NodeUp(&quorum.Node{}, 0)
 		}

@@ -100,14 +100,14 @@ func (r *Redsync) Ping(ctx context.Context) error {
 // ping is Ping, or Open with its name as op.
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
-	p, err := r.set.planned()
+	p, err := r.set.prepared()
 	if err != nil {
 		return fail(op, "", err)
 	}
 	if c.err != nil {
 		return fail(op, "", c.err)
 	}
-	if err := c.allows(&p.holds.Timing); err != nil {
+	if err := c.allows(&p.Timing); err != nil {
 		return fail(op, "", err)
 	}
 	ctx = orBackground(ctx)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -240,7 +241,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 	if len(lines) == 1 {
 		return name
 	}
-	name = o.Lines[o.KeptBackBy()]
+	name = o.Lines[queue.KeptBackBy(o)]
 	if !slices.Contains(lines, name) {
 		name = lines[max(0, slices.IndexFunc(lines, func(own string) bool { return slices.Contains(o.Lines, own) }))]
 	}

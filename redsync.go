@@ -64,8 +64,8 @@ func (r *Redsync) Close(ctx context.Context) error {
 	}
 	ctx = orBackground(ctx)
 	timeout := minNodeTimeout
-	if p := r.set.plan; p != nil {
-		timeout = max(timeout, p.holds.Timing.NodeTimeout)
+	if p := r.set.policy; p != nil {
+		timeout = max(timeout, p.Timing.NodeTimeout)
 	}
 	return r.core.close(ctx, timeout)
 }

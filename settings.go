@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
@@ -30,13 +29,21 @@ const (
 // recents. Settings that are shared do not change any more.
 type settings struct {
 	options
-	*plan      // nil if an option is out of its range, or has changed since the plan was made
-	isOwn bool // no other Mutex has the same options, because one of them is a function, or has some
+	policy *lease.Policy // that follows; nil if an option is out of its range, or has changed since prepare
+	isOwn  bool          // no other Mutex has the same options, because one of them is a function, or has some
 }
 
 // options are what options write. Each field names its option. They can be compared by ==.
 type options struct {
-	bases
+	expiry        time.Duration // WithExpiry
+	driftFactor   float64       // WithDriftFactor
+	timeoutFactor float64       // WithTimeoutFactor
+	ownFactor     bool          // WithTimeoutFactor has been applied
+	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
+	lockDelay     time.Duration // WithLockDelay
+	maxHold       time.Duration // WithMaxHold; 0: no limit
+	minHold       time.Duration // WithMinHold; 0: no minimal hold
+
 	tries      int                     // WithTries
 	wait       time.Duration           // WithWait; 0: tries bound the wait
 	retryDelay time.Duration           // WithRetryDelay; randomDelay without it
@@ -110,7 +117,7 @@ func (a *adoption) with(change func(*adoption)) *adoption {
 const randomDelay time.Duration = -1
 
 var defaultOptions = options{
-	bases: bases{expiry: defaultExpiry, driftFactor: defaultDriftFactor, timeoutFactor: defaultTimeoutFactor},
+	expiry: defaultExpiry, driftFactor: defaultDriftFactor, timeoutFactor: defaultTimeoutFactor,
 	tries: defaultTries, retryDelay: randomDelay,
 }
 
@@ -129,27 +136,20 @@ func (o *options) fail(err error) {
 	}
 }
 
-// A plan is what options come to. It does not change.
-type plan struct {
-	holds lease.Policy
-	inDo  lease.Policy // of the holds of a Do
-	waits queue.Policy
-}
-
-// prepare makes the plan of s once, so that operations need not. If the options cannot be used, s gets none, and
+// prepare makes the policy of s once, so that operations need not. If the options cannot be used, s gets none, and
 // operations find out why.
-func (s *settings) prepare() { s.plan, _ = s.check() }
+func (s *settings) prepare() { s.policy, _ = s.check() }
 
-// planned returns the plan of s. It makes one if an option has been applied since prepare.
-func (s *settings) planned() (*plan, error) {
-	if s.plan != nil {
-		return s.plan, nil
+// prepared returns the policy of s. It makes one if an option has been applied since prepare.
+func (s *settings) prepared() (*lease.Policy, error) {
+	if s.policy != nil {
+		return s.policy, nil
 	}
 	return s.check()
 }
 
-// check returns the plan of the options, or why they cannot be used.
-func (o *options) check() (*plan, error) {
+// check returns the policy of the options, or why they cannot be used.
+func (o *options) check() (*lease.Policy, error) {
 	if err := o.excluded(); err != nil {
 		return nil, err
 	}
@@ -162,40 +162,38 @@ func (o *options) check() (*plan, error) {
 	if err := o.checkPermits(); err != nil {
 		return nil, err
 	}
-	timing, err := o.derive()
+	timing, err := o.timing()
 	if err != nil {
 		return nil, err
 	}
-	return o.plan(timing), nil
+	return o.policyWith(timing), nil
 }
 
-// plan returns the plan of options that can be used.
-func (o *options) plan(timing lease.Timing) *plan {
-	p := &plan{
-		holds: lease.Policy{
-			Timing: timing, Value: randomValue, Owner: o.owner, WaitAll: o.waitAll, Heals: o.heals, Watchdog: o.watchdog, Fencing: o.fencing,
-		},
-		waits: queue.Policy{
-			Fair: o.fair, Priority: o.priority, Delay: defaultDelay, Mean: (minRetryDelay + maxRetryDelay) / 2, EndsIfDenied: o.leads,
-			Rests: o.delayFunc == nil && o.retryDelay == randomDelay,
-		},
+// policyWith returns the policy of options that can be used.
+func (o *options) policyWith(timing lease.Timing) *lease.Policy {
+	var both struct{ own, inDo lease.Policy }
+	p := &both.own
+	*p = lease.Policy{
+		Timing: timing, Value: randomValue, Owner: o.owner, WaitAll: o.waitAll, Heals: o.heals, Watchdog: o.watchdog, Fencing: o.fencing,
+		Fair: o.fair, Priority: o.priority, Delay: defaultDelay, Mean: (minRetryDelay + maxRetryDelay) / 2, EndsIfDenied: o.leads,
+		Rests: o.delayFunc == nil && o.retryDelay == randomDelay,
 	}
 	if o.genValue != nil {
-		p.holds.Value, p.holds.UserValues = *o.genValue, true
+		p.Value, p.UserValues = *o.genValue, true
 	}
 	if o.mayBeContinued() {
-		p.holds.Passes = !o.kind().isReader && !o.fair
-		p.holds.Joins = o.kind().isReader
+		p.Passes = !o.kind().isReader && !o.fair
+		p.Joins = o.kind().isReader
 	}
-	p.inDo = p.holds
-	p.inDo.Watchdog, p.inDo.InDo = true, true
-	p.holds.OfDo = &p.inDo
 	switch delay := o.retryDelay; {
 	case o.delayFunc != nil:
-		p.waits.Delay, p.waits.Mean = *o.delayFunc, queue.OfUser
+		p.Delay, p.Mean = *o.delayFunc, lease.OfUser
 	case delay != randomDelay:
-		p.waits.Delay, p.waits.Mean = func(int) time.Duration { return delay }, delay
+		p.Delay, p.Mean = func(int) time.Duration { return delay }, delay
 	}
+	both.inDo = *p
+	both.inDo.Watchdog, both.inDo.InDo = true, true
+	p.OfDo = &both.inDo
 	return p
 }
 
@@ -212,7 +210,7 @@ type recents struct {
 	next atomic.Uint32 // where the next one goes
 }
 
-// settle returns settings with the options of s and their plan, and whether other Mutexes may have them, too. They are
+// settle returns settings with the options of s and their policy, and whether other Mutexes may have them, too. They are
 // those of an earlier Mutex, or s. In the former case s must not be used any more.
 func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 	mayShare := s.err == nil && s.adopts == nil && !s.isOwn
@@ -223,7 +221,7 @@ func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 			return other, true
 		}
 	}
-	if s.prepare(); !mayShare || s.plan == nil {
+	if s.prepare(); !mayShare || s.policy == nil {
 		return s, false
 	}
 	r.list[r.next.Add(1)%uint32(len(r.list))].Store(s)
@@ -233,7 +231,7 @@ func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 // spares are zero settings that nobody has.
 var spares = sync.Pool{New: func() any { return &settings{} }}
 
-// newSettings returns settings with these options, and without a plan.
+// newSettings returns settings with these options, and without a policy.
 func newSettings(o *options) *settings {
 	s := spares.Get().(*settings) //nolint:forcetypeassert // it is what New returns
 	s.options = *o

@@ -44,7 +44,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if ctx.Err() != nil {
 		return Status{State: StateUnknown}, m.failure("inspect", contextErrors(ctx))
 	}
-	i := lease.NewInspection(&t.Terms)
+	i := lease.NewInspection(t)
 	s, err := m.statusOf(i.Run(ctx, true, i.Limits()))
 	if err != nil {
 		return s, m.failure("inspect", err, m.interruption(ctx))

@@ -30,8 +30,8 @@ func FuzzVotes(f *testing.F) {
 	rs := New(node)
 	set := rs.core.keeper.Set
 	terms := map[bool]*lease.Terms{
-		false: &rs.NewMutex("lock").terms.Terms,
-		true:  &rs.NewMutex("lock", WithFencing()).terms.Terms,
+		false: &rs.NewMutex("lock").terms,
+		true:  &rs.NewMutex("lock", WithFencing()).terms,
 	}
 	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
 		drawn := nonsense.Value{Shape: shape, N: n, Done: done, Text: text}

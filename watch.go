@@ -72,7 +72,7 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	}
 	names, n := m.names(), m.set.permits
 	l := watch.Lock{
-		Key: fmt.Sprintf("%d %q", n, names), Terms: &t.Terms,
+		Key: fmt.Sprintf("%d %q", n, names), Terms: t,
 		Holders: holdersText(m.inspectedKeys(), len(names), n != 0),
 	}
 	if len(names) == 1 && n == 0 {

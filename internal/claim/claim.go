@@ -19,7 +19,7 @@ type Claim interface {
 	With(value string, room *Room) Claim
 
 	// Acquire takes the claim for ttl if it is free. If at has a ticket, the ticket enters the queue; a claim without a
-	// queue ignores tickets, and its waiters try at least twice in lease.AliveFor. If f has a token, Acquire proposes it.
+	// queue ignores tickets, and its waiters try at least twice in script.AliveFor. If f has a token, Acquire proposes it.
 	// A second Acquire that finds the claim answers Mine, or Other: a plain SET does not tell whose value is there.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 

@@ -205,6 +205,8 @@ const noScript answer = "NOSCRIPT No matching script. Please use EVAL."
 
 // A diary is the Events of a test: it keeps what it is told.
 type diary struct {
+	Events // of those that package queue tells
+
 	mu       sync.Mutex
 	lost     []error
 	extended []quorum.Result
@@ -223,13 +225,13 @@ func (*diary) Ignored(*quorum.Node, error)                  {}
 func (*diary) OneServer(a, b *quorum.Node, runID string)    {}
 func (*diary) TwoServers(a, b *quorum.Node)                 {}
 
-func (d *diary) Lost(_ any, _ time.Duration, err error) {
+func (d *diary) Lost(_ *Lease, _ time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lost = append(d.lost, err)
 }
 
-func (d *diary) Extended(_ any, res quorum.Result, _ bool, _ time.Time, _, _ time.Duration) {
+func (d *diary) Extended(_ *Lease, res quorum.Result, _ bool, _ time.Time, _, _ time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.extended = append(d.extended, res)

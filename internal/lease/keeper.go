@@ -2,11 +2,13 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -112,12 +114,9 @@ func (k *Keeper) EndCall() { k.operations.add(-1) }
 // have not deleted keep everybody from the node.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
-		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(nodeAlarm); return is && r.isOn(i) })
+		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
-
-// A nodeAlarm is an alarm for one node, such as the repetition of a release.
-type nodeAlarm interface{ isOn(node int) bool }
 
 // CountAlarms returns how many alarms the leases of k have set, and how many they wait for now. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {
@@ -168,4 +167,20 @@ func (f *inFlight) zero() <-chan struct{} {
 	f.waiting.Store(true)
 	f.add(0)
 	return f.none
+}
+
+// maxSearched is how many leases HeldOn looks at.
+const maxSearched = 10_000
+
+// HeldOn returns a lease of k that is held on one of these lines, nil if it finds none. It is for texts: it looks at a
+// bounded number of leases.
+func (k *Keeper) HeldOn(lines []string) *Lease {
+	for _, f := range k.expiries.First(maxSearched) {
+		l, ok := f.(*Lease)
+		on := func(line string) bool { return slices.Contains(lines, line) }
+		if ok && l.NotHeld(clock.Now()) == nil && slices.ContainsFunc(l.Claim().Lines(), on) {
+			return l
+		}
+	}
+	return nil
 }

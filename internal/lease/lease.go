@@ -1,9 +1,8 @@
 // Package lease implements one term of holding a claim: from the attempt that acquires it to its release on
 // every node.
 //
-// The state stands below: keeper.go, terms.go, lease.go, and what these use. The operations stand on it: they name the
-// state, and the state names none of them. So each can be read alone: acquire.go, extend.go, watchdog.go, release.go and
-// so on. How replies count is in judge.go.
+// The state is in terms.go, keeper.go, lease.go and writes.go. Each operation can be read alone: acquire.go, extend.go,
+// watchdog.go, release.go and so on. How replies count is in judge.go.
 //
 // Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
 // it cannot hurt a newer one.
@@ -72,53 +71,13 @@ type Lease struct {
 	validity Validity
 	watched  *watched    // unwatched until something of it is set: see watchedLocked
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog minder      // nil without Terms.Watchdog; set by Begin
+	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room
 	special   *special // plain until something of it is needed
-}
-
-// An exposure says whether the user may have seen the value of a lease, and whether the user may still see
-// it.
-type exposure struct {
-	shown  bool // the user may have seen it
-	hidden bool // nobody is shown it any more
-}
-
-// A minder extends a lease by itself. The lease knows no more of its watchdog, because the watchdog stands on the lease.
-type minder interface {
-	// start starts it for a lease that has just begun.
-	start()
-
-	// stop ends it, because the lease is over. After stop it sends nothing, not even for a round that is open.
-	stop()
-
-	// restart gives up the open round, if there is one, because its command is out of date.
-	restart()
-
-	// hasten makes it look at the lease at once, if it would do so only after a time.
-	hasten(by time.Time)
-
-	// extendSoon makes it start the next round within some time beyond the patience with a round, if none is open.
-	extendSoon(beyond time.Duration)
-}
-
-// A sharing is what the leases that share a hold have in common: see sharing.go.
-type sharing struct {
-	acquired clock.Instant // when the hold was acquired
-	spoiled  atomic.Bool   // nobody may join: the user has seen the value, or a lease was lost
-
-	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
-	leases   []*Lease      // those that have not left
-	closed   bool          // nobody may join: see Join, Leave and StayAlone
-	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
-	began    clock.Instant // when the extender began it
-	extended clock.Instant // the start of the last extension that a quorum has confirmed
-
-	room [1]*Lease // for leases, while there is one
 }
 
 // watched is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
@@ -477,26 +436,6 @@ func (l *Lease) Listen(to Listener) {
 	}
 }
 
-// keepDoubts makes the Keeper keep the doubts of l until l ends.
-func (l *Lease) keepDoubts() {
-	if l.terms.Keeper.doubters.add(l) {
-		l.Listen(doubted{l})
-	}
-}
-
-// noteGone notes that the claim of l was missing on a node, although an extension may have set it again there. If l does
-// not listen yet, it counts when it begins to.
-func (l *Lease) noteGone(node int) {
-	l.keepDoubts()
-	l.terms.Keeper.doubters.noteGone(l, node)
-}
-
-// A doubted is a lease whose doubts are kept.
-type doubted struct{ lease *Lease }
-
-// Ended implements Listener.
-func (d doubted) Ended(error) { d.lease.terms.Keeper.doubters.remove(d.lease) }
-
 // Forget makes l keep a Listener no longer.
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
@@ -573,18 +512,198 @@ func (l *Lease) takeToken(token uint64) {
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
 
-// maxSearched is how many leases HeldOn looks at.
-const maxSearched = 10_000
+// An exposure says whether the user may have seen the value of a lease, and whether the user may still see it. If somebody
+// has seen it, other code may rely on it: then the lease is not handed over to a waiter, and no later Lock releases its keys.
+// Before a lease is handed over or released, it hides its value, so that nobody sees the value after that check.
+type exposure struct {
+	shown  bool // the user may have seen it
+	hidden bool // nobody is shown it any more
+}
 
-// HeldOn returns a lease of k that is held on one of these lines, nil if it finds none. It is for texts: it looks at a
-// bounded number of leases.
-func (k *Keeper) HeldOn(lines []string) *Lease {
-	for _, f := range k.expiries.First(maxSearched) {
-		l, ok := f.(*Lease)
-		on := func(line string) bool { return slices.Contains(lines, line) }
-		if ok && l.NotHeld(clock.Now()) == nil && slices.ContainsFunc(l.Claim().Lines(), on) {
-			return l
-		}
+// Value returns the value. It is for what is sent to nodes, not for the user.
+func (l *Lease) Value() string { return l.Claim().Value() }
+
+// Show returns the value for the user, who may pass it on; "" once it is hidden.
+func (l *Lease) Show() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.showLocked()
+}
+
+// ShowHeld does what Show does while l may be relied upon; otherwise it returns "".
+func (l *Lease) ShowHeld(now clock.Instant) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.notHeldLocked(now) != nil {
+		return ""
+	}
+	return l.showLocked()
+}
+
+func (l *Lease) showLocked() string {
+	if l.value.hidden {
+		return ""
+	}
+	l.value.shown = true
+	l.spoil()
+	return l.claim.Value()
+}
+
+// Hide stops the value from being shown, and reports whether nobody has seen it. If somebody may have seen it,
+// l must not be handed over, and only the user's own Unlock may release l.
+func (l *Lease) Hide() (private bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.value.hidden = true
+	return !l.value.shown
+}
+
+// ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.
+// In that case another Mutex may hold the lock with the value, and only an Unlock releases the lock.
+func (l *Lease) ClearAway() {
+	if l.Hide() {
+		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
+	}
+}
+
+// ClearUnlessDelayed does what ClearAway does, for a lease that has ended because its time was up. With a
+// lock delay it does nothing: the keys are meant to stay.
+func (l *Lease) ClearUnlessDelayed() {
+	if l.terms.Timing.TTL == l.terms.Timing.Expiry {
+		l.ClearAway()
+	}
+}
+
+// Begin makes l held. From now on the alarms of the Keeper make l past at the end of its validity, extend it
+// before that if it has a watchdog, and release it on Close. An error of Begin says why l cannot begin: its
+// validity has ended since the attempt, or Close has begun. In that case l was never held, and observers are
+// not told of a loss.
+func (l *Lease) Begin() error {
+	if err := l.begin(); err != nil {
+		return err
+	}
+	l.terms.Keeper.expiries.CompareClocks(max(min(l.terms.Timing.Expiry/10, time.Second), minCompare), l.First)
+	if l.watchdog != nil {
+		l.watchdog.start()
 	}
 	return nil
+}
+
+// minCompare is the shortest interval at which Begin makes the Keeper's schedule compare the wall clock with
+// the monotonic clock. A lease with an expiry of less than 100 ms needs no shorter interval, because its
+// alarm fires soon in any case.
+const minCompare = 10 * time.Millisecond
+
+// begin checks the time and makes l held without unlocking l.mu in between. If another goroutine finds the
+// time up before that, l does not begin. If one finds it up later, observers are told of the loss.
+func (l *Lease) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.notHeldLocked(clock.Now()); err != nil {
+		return err
+	}
+	l.expiry.What = l
+	if l.terms.Watchdog {
+		l.watchdog = newWatchdog(l)
+	}
+	at := l.validity.Start.After(l.validity.Length)
+	var nodes nodeWrites // of all nodes
+	for i := range l.writes.nodes {
+		nodes |= nodeWrites(l.writes.nodes[i].Load())
+	}
+	// A node that has not answered the acquire of the lease that was handed over may still refuse it.
+	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
+		at = l.nextFillLocked(at)
+	}
+	if l.terms.Owner != "" {
+		at = l.hearByLocked(at)
+	}
+	if !l.terms.Keeper.expiries.Set(&l.expiry, at) { // from here on Close may end l
+		return l.terms.Keeper.Errors.Closed
+	}
+	l.moveLocked(Held, nil)
+	return nil
+}
+
+// Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set (an
+// extension does not move the alarm), when it is time to fill l up, after a step of the wall clock, and on Close.
+func (l *Lease) Fire(closing bool) {
+	if closing {
+		l.close()
+		return
+	}
+	left := l.Remaining(clock.Now())
+	if left == 0 { // Remaining has just made l Past and told the holder, or l was over before
+		l.fillOutlived()
+		return
+	}
+	k := l.terms.Keeper
+	if why := k.severed.Load(); why != nil {
+		_ = l.Lose(*why)
+		return
+	}
+	l.fillUp()
+	if l.terms.Owner != "" {
+		l.hear(clock.Now())
+	}
+	switch {
+	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
+		l.close()
+	case l.watchdog != nil: // a step of the wall clock may have left it little time
+		l.watchdog.hasten(time.Now().Add(left / 2))
+	}
+}
+
+// setAlarm sets the alarm of l for the time at, or for the next fill if that comes first. It reports false if Close has
+// begun.
+func (l *Lease) setAlarm(at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == Held && l.fillsLocked() {
+		at = l.nextFillLocked(at)
+	}
+	if l.state == Held && l.terms.Owner != "" {
+		at = l.hearByLocked(at)
+	}
+	return l.terms.Keeper.expiries.Set(&l.expiry, at)
+}
+
+// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, even
+// if its alarm has not fired yet: another lease may hold the lock with the same value by now, and with a lock delay the
+// keys are meant to stay.
+func (l *Lease) close() {
+	k := l.terms.Keeper
+	if l.Remaining(clock.Now()) == 0 {
+		return
+	}
+	if !l.End(k.Errors.Lost(k.Errors.Closed, nil)) {
+		return
+	}
+	k.Waiters.ReleaseAndAdmit(l)
+}
+
+// A signal is a channel that is closed at most once. It is created by the first call of channel. The caller of a method
+// must hold the mutex that guards the signal.
+type signal struct{ c chan struct{} }
+
+// close closes the channel, if there is one.
+func (s *signal) close() {
+	select {
+	case <-s.c: // it is closed
+	default:
+		if s.c != nil {
+			close(s.c)
+		}
+	}
+}
+
+// channel returns the channel. closed says that close has been called, perhaps before there was a channel.
+func (s *signal) channel(closed bool) <-chan struct{} {
+	if s.c == nil {
+		s.c = make(chan struct{})
+	}
+	if closed {
+		s.close()
+	}
+	return s.c
 }

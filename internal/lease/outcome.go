@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"context"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -80,81 +82,81 @@ func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
 }
 
-// KeptBackBy returns the index of the claim's line that has kept the attempt back: see Sight.KeptBackBy. The Result must
-// have a Rule.
-func (o Outcome) KeptBackBy() int { return o.Sight().KeptBackBy(0) }
+// kinds are what the release of a refused attempt finds on the nodes, if it must find out what is in the way of a plain lock.
+// A node answers a SET NX in the same way whether the key has another value or is a list. A list is no lock: it never runs
+// out, and nobody releases it. So the caller must not learn that the lock is taken. The release that rolls the attempt back
+// reads the key, and shows it at no further command.
+type kinds struct {
+	failed claim.Nodes   // the nodes that have failed the attempt
+	rule   claim.Rule    // of the attempt
+	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
 
-// Sight returns what the attempt has seen of the claim's lines. The Result must have a Rule.
-func (o Outcome) Sight() *Sight {
-	s := NewSight(o.Result.Rule, len(o.Lines))
-	s.failed = o.Result.Count.Failed
-	for i, v := range o.Result.Votes {
-		if v.Choice == claim.Granted || v.Choice == claim.Refused {
-			s.Add(i, v.FreeIn())
+	mu      sync.Mutex  // guards what follows
+	asked   claim.Nodes // the nodes that have refused, and have not said more
+	foreign claim.Nodes // the nodes that have a key of another type
+	errs    []error     // by node: the error that says so; nil if there is none
+}
+
+// correct makes the votes of nodes with a key of another type failures.
+func (k *kinds) correct(res *quorum.Result) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range res.Votes {
+		if k.foreign.Has(i) {
+			res.Votes[i] = claim.Vote{Choice: claim.Failed, Err: k.errs[i], Answer: claim.Answer{Found: claim.Foreign}}
 		}
 	}
-	return s
+	res.Taken &^= k.foreign
+	res.Count.Refused &^= k.foreign
+	res.Count.Failed |= k.foreign
+	res.Standing = res.Rule.Standing(res.Count)
 }
 
-// A Sight is what an attempt has seen of the lines of its claim: on which nodes nothing was in its way in each line.
-type Sight struct {
-	rule             claim.Rule
-	answered, failed claim.Nodes
-	free             []claim.Nodes // by line
+func (k *kinds) isKnownLocked() bool {
+	return k.rule.Blocks(k.failed|k.foreign) || !k.rule.Blocks(k.failed|k.foreign|k.asked)
 }
 
-// NewSight returns the Sight of an attempt on that many lines. It has seen nothing yet.
-func NewSight(rule claim.Rule, lines int) *Sight {
-	return &Sight{rule: rule, free: make([]claim.Nodes, lines)}
-}
-
-// Add adds the answer of a node: the lines in which nothing was in the way.
-func (s *Sight) Add(node int, lines claim.Lines) {
-	s.answered = s.answered.With(node)
-	for at := range s.free {
-		if lines.Has(at) {
-			s.free[at] = s.free[at].With(node)
+// hear takes what the release has found on node i.
+func (k *kinds) hear(i int, v claim.Vote) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.asked.Has(i) {
+		return
+	}
+	wasKnown := k.isKnownLocked()
+	k.asked = k.asked.Without(i)
+	if v.Answer.Found == claim.Foreign {
+		if k.errs == nil {
+			k.errs = make([]error, claim.MaxNodes)
 		}
+		k.foreign, k.errs[i] = k.foreign.With(i), v.Err
+	}
+	if !wasKnown && k.isKnownLocked() {
+		close(k.known)
 	}
 }
 
-// AddLate adds the answers of other that s does not have, except those of nodes that have failed.
-func (s *Sight) AddLate(other *Sight) {
-	late := other.answered &^ s.answered &^ s.failed
-	s.answered |= late
-	for at := range s.free {
-		s.free[at] |= other.free[at] & late
+// AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
+// o. It reports false if their answers show that, or if it does not matter.
+func (l *Lease) AskKinds(o Outcome) bool {
+	res := &o.Result
+	_, exclusive := l.terms.Claim.(*claim.Exclusive)
+	if !exclusive || l.terms.Fencing || !l.special.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
+		return false
 	}
-}
-
-// KeptBackBy returns the index of the line that has kept the attempt back. That is a line that is not free on a quorum
-// of nodes, even if it is free on all nodes that have not answered. If there is no such line, some nodes have refused
-// because of one line and some because of another. Then KeptBackBy returns a line because of which a node has refused.
-//
-// was is the index of the line for which the waiter has waited. KeptBackBy returns it if it is among the lines from
-// which it must choose, and otherwise the first of them. So the choice seldom depends on which nodes have answered
-// first, and the waiter does not move back and forth between two lines.
-func (s *Sight) KeptBackBy(was int) int {
-	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
-		if is(was) {
-			return was
-		}
-		for at := range s.free {
-			if is(at) {
-				return at
-			}
-		}
+	k := &kinds{rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}
+	if k.isKnownLocked() {
+		return false
 	}
-	return was
+	l.writes.needRare().asked.Store(k)
+	return true
 }
 
-// keepsBack reports whether a line is not free on a quorum of nodes. Nodes that have not answered count as free.
-func (s *Sight) keepsBack(at int) bool {
-	return !s.rule.Quorum(s.rule.All() &^ s.failed &^ s.takenOn(at))
+// Correct waits until the release of l has found out what AskKinds asks, and returns o corrected: nodes with a key of another
+// type have failed the attempt, and have not refused it.
+func (l *Lease) Correct(ctx context.Context, o Outcome) Outcome {
+	k := l.writes.needRare().asked.Load()
+	l.terms.Keeper.Pause(ctx, l.terms.Timing.NodeTimeout, k.known)
+	k.correct(&o.Result)
+	return o
 }
-
-// isTaken reports whether a node has refused because of a line.
-func (s *Sight) isTaken(at int) bool { return s.takenOn(at) != 0 }
-
-// takenOn returns the nodes on which something was in the way in a line.
-func (s *Sight) takenOn(at int) claim.Nodes { return s.answered &^ s.free[at] }

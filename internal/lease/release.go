@@ -27,9 +27,6 @@ const (
 	// dropped leaves a key on one node for at most its TTL. While Close is under way there is no bound: Close promises
 	// to repeat the release of every lock that was held.
 	maxRepeats = 1 << 16
-
-	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
-	AliveFor = script.AliveFor * time.Millisecond
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command
@@ -112,17 +109,11 @@ func next(f form, reply wire.Reply) (form, bool) {
 // A Releasing says how to release a lease.
 type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
-	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
+	Enters []script.Ticket // by line: what enters its queue with the release, zero for nothing; nil if nothing enters any
 	Undoes bool            // the release undoes the attempt that made the lease, which has failed
 
 	claim claim.Claim // what is released; nil means the claim of the lease
 	nodes claim.Nodes // where it is released; none means on all nodes
-}
-
-// An Entering is a ticket that enters the queue of one of a claim's lines.
-type Entering struct {
-	Ticket script.Ticket
-	Line   int // the index in Claim.Lines
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. If two nodes are
@@ -165,7 +156,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
-	k.unsettled.add(rel, &rel.seat)
+	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
 			switch {
@@ -197,7 +188,7 @@ func (rel *Release) newExtras(how Releasing) *extras {
 		x.filled = rel.lease.fillRest(how.nodes)
 	}
 	lines := len(rel.claim.Lines())
-	x.turnover = entering(rel.lease.writes.turnover(lines, x.room[:0]), how.Enters, lines)
+	x.turnover = entering(rel.lease.writes.turnover(lines, x.room[:0]), how.Enters)
 	return x
 }
 
@@ -210,20 +201,19 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering returns t, for a claim with that many lines, with tickets that enter the queues. It leaves out those of
-// waiters that have given up meanwhile.
-func entering(t script.Turnover, tickets []Entering, lines int) script.Turnover {
-	t.Alive = AliveFor.Milliseconds()
-	for _, e := range tickets {
+// entering returns t with tickets that enter the queues, by line. It leaves out those of waiters that have given up meanwhile.
+func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
+	t.Alive = script.AliveFor
+	for line, ticket := range tickets {
 		switch {
-		case slices.Contains(t.Leave, e.Ticket):
-		case lines == 1:
-			t.Enters = e.Ticket
+		case ticket.IsZero(), slices.Contains(t.Leave, ticket):
+		case len(tickets) == 1:
+			t.Enters = ticket
 		default:
 			if t.Parts == nil {
-				t.Parts = make([]script.Part, lines)
+				t.Parts = make([]script.Part, len(tickets))
 			}
-			t.Parts[e.Line].Enters = e.Ticket
+			t.Parts[line].Enters = ticket
 		}
 	}
 	return t
@@ -257,7 +247,7 @@ func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 }
 
 // Nobody returns a lease whose value no node ever has. Its releases only change the queues.
-func Nobody(t *Terms) *Lease {
+func (t *Terms) Nobody() *Lease {
 	l := New(t, nobodysValue(t), clock.Now())
 	l.value.shown = false
 	return l
@@ -271,7 +261,7 @@ func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &
 // Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
 // is the first in a queue, the node tells this process of a release instead of the next waiter.
 func (l *Lease) LeaveQueues() {
-	nobody := Nobody(l.terms)
+	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
 		nobody.Release(Releasing{})
 	}
@@ -287,7 +277,7 @@ func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 		return nil
 	}
 	l.LeaveQueuesOnRelease(ticket) // a late command may put it there again
-	nobody := Nobody(l.terms)
+	nobody := l.terms.Nobody()
 	nobody.LeaveQueuesOnRelease(ticket)
 	return nobody
 }
@@ -543,7 +533,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	if reply.Err == nil && reply.Fate == wire.Answered {
 		rel.executed.Or(1 << i)
 		if k.IsClosed() {
-			k.unsettled.progressed(&rel.seat)
+			k.unsettled.progressed(rel)
 		}
 	}
 	rel.repeatLater(i, reply.Err)
@@ -638,10 +628,10 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
-		k.unsettled.progressed(&rel.seat)
+		k.unsettled.progressed(rel)
 	}
 	if last {
-		k.unsettled.remove(&rel.seat)
+		k.unsettled.remove(rel)
 		if u := rel.use(); u != nil {
 			usedValues.settled(u)
 		}
@@ -684,9 +674,6 @@ type repetition struct {
 	node    int
 }
 
-// isOn implements nodeAlarm.
-func (r repetition) isOn(node int) bool { return r.node == node }
-
 // Fire implements alarm.Firer. At the end of Close the release gives up.
 func (r repetition) Fire(closing bool) {
 	if closing {
@@ -697,7 +684,7 @@ func (r repetition) Fire(closing bool) {
 }
 
 func (rel *Release) repeat(i int) {
-	if rel.cleared(clock.Now()) {
+	if rel.lasts(clock.Now()) < 0 {
 		rel.giveUp(i)
 		return
 	}
@@ -706,29 +693,24 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// cleared reports whether every key that the release deletes must have run out by the nodes' clocks. It is for
-// a release that is repeated: see keepTime.
+// lasts returns for how much longer a key that the release deletes may last by the nodes' clocks. It is negative if all must
+// have run out.
 //
 // Extensions of a lease renew what it has won, and not its surplus. So the release of a surplus ends although
 // the lease may be held for much longer.
-func (rel *Release) cleared(now clock.Instant) bool {
-	return rel.lasts(now) < 0
-}
-
-// lasts implements cleaner, and needs keepTime first.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.extras.began, now)
 	}
-	return rel.lease.lasts(now)
+	return rel.lease.terms.Timing.lasts(rel.lease.writes.lastRenewed(), now)
 }
 
-// unconfirmed implements cleaner.
+// unconfirmed returns the nodes that have not executed the release.
 func (rel *Release) unconfirmed() claim.Nodes {
 	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
-// isConfirmed implements cleaner. A node that no command has reached has no key. So a release that only changes the
+// isConfirmed reports whether a quorum has executed the release: no key is left there. A node that no command has reached has no key. So a release that only changes the
 // queues is confirmed from the start.
 func (rel *Release) isConfirmed() bool {
 	rule, missing := rel.round.Rule(), rel.unconfirmed()
@@ -740,16 +722,5 @@ func (rel *Release) isConfirmed() bool {
 	return rule.Quorum(rule.All() &^ missing)
 }
 
-// keepTime implements cleaner.
-func (rel *Release) keepTime() { rel.lease.writes.keepTime() }
-
-// of implements cleaner.
-func (rel *Release) of() (name string, to Events) { return rel.claim.Name(), rel.lease.terms.Events }
-
-// isAttempt implements cleaner. A lease that is adopted for a single Unlock was never held either, and has no Try.
+// isAttempt reports whether the release is of what a failed attempt may have left. A lease that is adopted for a single Unlock was never held either, and has no Try.
 func (rel *Release) isAttempt() bool { return rel.lease.Try > 0 && !rel.lease.Begun() }
-
-// lasts returns for how much longer a key that l set may last.
-func (l *Lease) lasts(now clock.Instant) time.Duration {
-	return l.terms.Timing.lasts(l.writes.lastRenewed(), now)
-}

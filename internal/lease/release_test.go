@@ -57,7 +57,7 @@ func TestReleaseThatIsRepeatedEntersNoTicketAgain(t *testing.T) {
 		terms := newTermsOf(t, timingOf(sec), p)
 		l := acquiredOn(terms)
 		ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
-		l.Release(Releasing{Enters: []Entering{{Ticket: ticket}}})
+		l.Release(Releasing{Enters: []script.Ticket{ticket}})
 		time.Sleep(100 * ms)
 		require.Equal(t, 2, p.Count("evalsha"), "after 0 and 50 ms")
 		assert.Contains(t, p.Sent()[0].Args, any(ticket.String()))
@@ -107,8 +107,7 @@ func TestKeysLastByTheSlowestClock(t *testing.T) {
 		{rests, 10*sec + 103*ms, 0, false},
 		{timingOf(longest), time.Hour, 0, true},
 	} {
-		l := New(newTermsOf(t, c.timing), "v", at(0, 0))
-		assert.Equal(t, c.last, l.lasts(at(c.mono, c.wall)) >= 0, "%+v", c)
+		assert.Equal(t, c.last, c.timing.lasts(0, at(c.mono, c.wall)) >= 0, "%+v", c)
 	}
 }
 

@@ -149,6 +149,5 @@ func (l *Lease) failedRelease() *Release {
 	if r.failed == nil {
 		return nil
 	}
-	rel, _ := r.failed.release.(*Release)
-	return rel
+	return r.failed.release
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,13 +88,13 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
-			assert.Equal(t, late == 0, l.watchdog.(*watchdog).open != nil, "it gives the round up when it wakes next")
+			assert.Equal(t, late == 0, l.watchdog.open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				tells(req, lacks)
 				synctest.Wait()
 			}
-			assert.Nil(t, l.watchdog.(*watchdog).open, "the last answer wakes it as well")
+			assert.Nil(t, l.watchdog.open, "the last answer wakes it as well")
 			assert.Len(t, d.unanswered(), 7)
 			assert.Zero(t, d.Count("eval"), "it would set the key")
 		})
@@ -116,7 +117,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		l.terms.Keeper.extensions.Set(&alarm.Alarm{What: other}, time.Now())
 		synctest.Wait()
 		d.grants(asked[0])
-		l.watchdog.(*watchdog).Fire(false) // its alarm was due before the verdict
+		l.watchdog.Fire(false) // its alarm was due before the verdict
 		close(other)
 		synctest.Wait()
 		assert.Len(t, d.unanswered(), 1)
@@ -132,7 +133,7 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeaf()
 		l, told := d.watched(t)
-		w := l.watchdog.(*watchdog)
+		w := l.watchdog
 		time.Sleep(3 * sec)
 		require.Len(t, d.unanswered(), 1)
 		(*verdict)(w).Fire(false) // of an earlier round: it was about to fire
@@ -144,5 +145,67 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 		time.Sleep(3 * sec)
 		assert.Len(t, d.unanswered(), 2, "the next round begins when a third of the expiry has passed")
 		unlock(l)
+	})
+}
+
+// A goer notes when it goes on.
+type goer struct {
+	start time.Time
+	went  *[]time.Duration
+}
+
+func (g goer) goOn() { *g.went = append(*g.went, time.Since(g.start).Truncate(ms)) }
+
+// While a node is behind, a watchdog waits until half of its validity has passed. As soon as no node is behind, all go on.
+func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
+	const validity = 100 * ms
+	for name, c := range map[string]struct {
+		left   time.Duration // of the validity, when the watchdog asks
+		behind time.Duration // for how long the node is behind
+		want   time.Duration // how long the watchdog waits
+	}{
+		"no node is behind":            {80 * ms, 0, 0},
+		"no node is behind any more":   {80 * ms, 10 * ms, 10 * ms},
+		"half of the validity passes":  {80 * ms, sec, 30 * ms},
+		"half of the validity is left": {50 * ms, sec, ms},
+		"less than half is left":       {50*ms - 1, sec, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
+			var schedule alarm.Schedule
+			var p pacer
+			start := time.Now()
+			p.init(&schedule, func() bool { return time.Since(start) < c.behind })
+			var went []time.Duration
+			g := goer{start, &went}
+			if p.admits(g, clock.Now(), c.left, validity) {
+				g.goOn()
+			}
+			time.Sleep(2 * sec)
+			synctest.Wait()
+			assert.Equal(t, []time.Duration{c.want}, went)
+			schedule.Close()
+		})
+	}
+}
+
+// A watchdog that could go on waits behind those that wait already.
+func TestPacerLetsNobodyOvertakeTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var schedule alarm.Schedule
+		var p pacer
+		start := time.Now()
+		var behind atomic.Bool
+		behind.Store(true)
+		p.init(&schedule, behind.Load)
+		var went []time.Duration
+		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 80*ms, 100*ms))
+		behind.Store(false)
+		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 70*ms, 100*ms))
+		time.Sleep(sec)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{ms, ms}, went)
+		assert.True(t, p.admits(goer{start, &went}, clock.Now(), 80*ms, 100*ms))
+		schedule.Close()
 	})
 }

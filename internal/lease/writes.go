@@ -27,7 +27,7 @@ type rareWrites struct {
 	timed   atomic.Bool // renewed is kept up to date
 	awaited atomic.Bool // somebody waits for quiet
 
-	asked atomic.Pointer[Kinds] // what the release must find out; nil for nothing
+	asked atomic.Pointer[kinds] // what the release must find out; nil for nothing
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
@@ -40,7 +40,7 @@ type rareWrites struct {
 
 // A failedUnlock is what has become of the release of an Unlock that has failed: see unlocks.go.
 type failedUnlock struct {
-	release any         // the *Release
+	release *Release
 	deleted claim.Nodes // where it has found the value, and the validity had not ended
 }
 
@@ -258,9 +258,9 @@ func (w *writes) keepTime() {
 	}
 }
 
-// lastRenewed returns the latest monotonic time at which a node can have set the key's TTL, if that is kept
-// (see keepTime).
+// lastRenewed returns the latest monotonic time at which a node can have set the key's TTL. From the first call on it is kept.
 func (w *writes) lastRenewed() time.Duration {
+	w.keepTime()
 	r := w.needRare()
 	r.mu.Lock()
 	defer r.mu.Unlock()

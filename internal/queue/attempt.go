@@ -66,7 +66,7 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 		}
 	}
 	if w.sight != nil {
-		w.sight.Add(i, names)
+		w.sight.add(i, names)
 		ls.reconsiderLocked(w)
 	}
 	if !w.agenda.graceEnd.IsZero() {
@@ -78,14 +78,14 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 // has left on the nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows: such
 // an attempt would show what is in the way.
 func (g *Group) attempt(
-	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn, final bool,
+	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
 	if u != nil {
 		l, o = u.acquire(ctx, start, try)
 	} else {
-		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
+		l, o = lease.Acquire(ctx, t, start, try, script.Place{}, nil)
 	}
 	if l == nil {
 		if o.Kind == lease.NotWon && u != nil && u.enters() && !u.leaves { // its value is in use, so nothing was sent
@@ -93,10 +93,7 @@ func (g *Group) attempt(
 		}
 		return nil, o
 	}
-	var kinds *lease.Kinds
-	if final {
-		kinds = l.AskKinds(o)
-	}
+	corrects := final && l.AskKinds(o)
 	switch {
 	case o.Kind == lease.Won:
 	case u != nil:
@@ -107,11 +104,11 @@ func (g *Group) attempt(
 			g.Nudge(t.Claim.Lines())
 		}
 	}
-	if kinds != nil {
-		o = l.Correct(ctx, kinds, o)
+	if corrects {
+		o = l.Correct(ctx, o)
 	}
 	joins := u == nil && !final // the call joins its line if it fails
-	o.Told = t.tell(ctx, l, o, u, joins)
+	o.Told = tell(ctx, t, l, o, u, joins)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -120,7 +117,7 @@ func (g *Group) attempt(
 
 func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
 	defer u.keepTicket()() // also if a function of the user's panics
-	return lease.Acquire(ctx, &u.waiter.terms.Terms, start, try, u.place, u)
+	return lease.Acquire(ctx, u.waiter.terms, start, try, u.place, u)
 }
 
 // keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
@@ -156,14 +153,14 @@ func (u *turn) keepTicket() (stop func()) {
 // isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened
 // first, and no node is far away.
 func (u *turn) isShort() bool {
-	t := &u.waiter.terms.Terms
+	t := u.waiter.terms
 	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
 // attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
-func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
-	if t.Attempts == nil {
+func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
+	if t.Events == nil {
 		return nil
 	}
 	told := false
@@ -176,7 +173,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	why = t.Attempts.Attempted(ctx, l, o, joins)
+	why = t.Events.Attempted(ctx, l, o, joins)
 	told = true
 	return why
 }
@@ -202,9 +199,9 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	}
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
 		late := w.sight
-		w.sight = o.Sight()
-		w.sight.AddLate(late)
-		ls.moveLocked(w, w.sight.KeptBackBy(w.at), u.enters() && (w.terms.Fair || !u.denied.Load()))
+		w.sight = sightOf(o)
+		w.sight.addLate(late)
+		ls.moveLocked(w, w.sight.keptBackBy(w.at), u.enters() && (w.terms.Fair || !u.denied.Load()))
 	}
 	switch {
 	case !u.enters():
@@ -264,13 +261,13 @@ func (g *Group) showTicket(w *waiter) {
 		w.agenda.shown++
 	}
 	ticket, at := g.ticketLocked(w), w.at
-	l := lease.Nobody(&w.terms.Terms)
+	l := w.terms.Nobody()
 	w.entered = append(w.entered[:0], l)
 	ls.mu.Unlock()
-	var enters []lease.Entering
-	for i := range w.names {
+	enters := make([]script.Ticket, len(w.names))
+	for i := range enters {
 		if w.terms.Fair || i == at {
-			enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+			enters[i] = ticket
 		}
 	}
 	l.Release(lease.Releasing{Enters: enters})
@@ -313,4 +310,67 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 		return now.After(f.at - now.Mono + time.Millisecond + jitter.N(runOutJitter))
 	}
 	return time.Time{}
+}
+
+// after reports whether the nodes deny the lock of t after an attempt with the outcome o, and notes that. For queued see
+// hear. Without EndsIfDenied only keys of another type count.
+func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
+	if !t.EndsIfDenied {
+		o.Result.Votes = slices.Clone(o.Result.Votes)
+		for i, v := range o.Result.Votes {
+			if v.Choice == claim.Failed && !wire.IsWrongType(v.Err) {
+				o.Result.Votes[i] = claim.Vote{Choice: claim.Failed}
+			}
+		}
+	}
+	return d.note(o, queued)
+}
+
+// denials are those denials of nodes that a call has heard. To wait is of no use if they have a key of another type in the
+// lock's place: it stays there until somebody deletes it. A call with lease.Policy.EndsIfDenied ends for other denials, too.
+//
+// A node's denial counts until the node gives another answer,
+// or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
+// before a node's denial arrives.
+type denials struct {
+	nodes claim.Nodes
+	votes []claim.Vote // by node; as long as needed
+	at    []time.Time  // by node
+}
+
+// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after a
+// denial.
+const denialLasts = 5 * time.Second
+
+// note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For
+// queued see hear.
+func (d *denials) note(o lease.Outcome, queued bool) bool {
+	switch {
+	case o.Result.Rule == nil: // no node was asked
+		return false
+	case o.Result.Won: // too late; then it has no votes
+		*d = denials{}
+		return false
+	}
+	for i, v := range o.Result.Votes {
+		d.hear(i, v, queued)
+	}
+	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
+}
+
+// hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.
+// Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
+// queue.
+func (d *denials) hear(i int, v claim.Vote, queued bool) {
+	for len(d.votes) <= i {
+		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})
+	}
+	now := time.Now()
+	switch {
+	case queued && quorum.IsForbidden(v.Err):
+	case v.Choice == claim.Failed && wire.IsPermanent(v.Err):
+		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
+	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
+		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}
+	}
 }

@@ -103,25 +103,22 @@ func newHouse(t *testing.T, nodes int) *house {
 }
 
 // terms returns terms of locks that try again every hour, and may be handed over.
-func (h *house) terms() *Terms {
-	return &Terms{
-		Terms: lease.Terms{
-			Keeper: &h.keeper, Claim: h.claim, Policy: &lease.Policy{
-				Timing: timing, Passes: true,
-				Value: func() (string, error) {
-					h.values++
-					return fmt.Sprintf("value-%d", h.values), nil
-				},
+func (h *house) terms() *lease.Terms {
+	return &lease.Terms{
+		Keeper: &h.keeper, Claim: h.claim, Policy: &lease.Policy{
+			Timing: timing, Passes: true, Delay: hourly, Mean: time.Hour,
+			Value: func() (string, error) {
+				h.values++
+				return fmt.Sprintf("value-%d", h.values), nil
 			},
 		},
-		Policy: &Policy{Delay: hourly, Mean: time.Hour},
 	}
 }
 
 func hourly(int) time.Duration { return time.Hour }
 
 // holds returns a lease with the terms t that holds the lock.
-func (h *house) holds(t *Terms) *lease.Lease {
+func (h *house) holds(t *lease.Terms) *lease.Lease {
 	h.Helper()
 	l, failure := h.Lock(h.Context(), t, clock.Now(), 1, &Wait{})
 	require.Nil(h, failure)
@@ -145,7 +142,7 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 }
 
 // waits returns a call that stands in its line, after a first attempt with the outcome why.
-func (h *house) waits(t *Terms, why lease.Outcome) *call {
+func (h *house) waits(t *lease.Terms, why lease.Outcome) *call {
 	h.Helper()
 	c := newCall(h.Group, t, clock.Now())
 	require.True(h, c.join(0, why))
@@ -154,7 +151,7 @@ func (h *house) waits(t *Terms, why lease.Outcome) *call {
 }
 
 // fresh returns a lease of an attempt of c.
-func (c *call) fresh(value string) *lease.Lease { return lease.New(&c.terms.Terms, value, clock.Now()) }
+func (c *call) fresh(value string) *lease.Lease { return lease.New(c.terms, value, clock.Now()) }
 
 // wins lets the attempt u of c win l, while c stays in its line.
 func (c *call) wins(u *turn, l *lease.Lease) { c.end(u, l, lease.Outcome{Kind: lease.Won}) }

@@ -64,7 +64,7 @@ func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	return w.ticket
 }
 
-// look implements owner. It ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum
+// look ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum
 // is left. set is that of one member.
 func (g *Group) look(set *quorum.Set) {
 	if _, severed := set.Severed(); severed {
@@ -141,7 +141,7 @@ func forgetGroup(key groupKey) {
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
 	g.sharing.lines = &g.lines
-	g.subscriber = subscriber{lines: &g.lines, holders: &g.holders, group: g, process: g.Process}
+	g.subscriber.group = g
 	return g
 }
 
@@ -176,5 +176,5 @@ func (m *Member) end() (last bool) {
 // abandoned reports whether every member has left.
 func (g *Group) abandoned() bool { return g.members.Load() == 0 }
 
-// isOver implements owner.
+// isOver reports whether no call of the group can acquire a lock any more.
 func (g *Group) isOver() bool { return g.abandoned() || g.severed.Load() }

@@ -36,7 +36,7 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || w.terms.Owner != t.Owner || !c.PassesTo(w.terms.Claim) {
 		return false
 	}
-	w.handedOff = l.Pass(&w.terms.Terms)
+	w.handedOff = l.Pass(w.terms)
 	ls.removeLocked(w, w.handedOff)
 	w.lookAgain()
 	return true
@@ -81,8 +81,7 @@ func (g *Group) Hear(l *lease.Lease) {
 	id := script.IDOf(l.Value())
 	g.holders.add(id, l)
 	l.Listen(holding{&g.holders, id, l})
-	events, _ := l.Terms().Events.(Events)
-	g.subscriber.listen(l.Terms().Keeper.Set, events)
+	g.subscriber.listen(l.Terms().Keeper.Set, l.Terms().Events)
 }
 
 // releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this
@@ -100,7 +99,10 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	all := g.admit(room[:0], l, g.subscriber.ready())
 	for _, a := range all {
 		if a.enters {
-			how.Enters = append(how.Enters, lease.Entering{Ticket: a.ticket, Line: a.line})
+			if how.Enters == nil {
+				how.Enters = make([]script.Ticket, len(l.Claim().Lines()))
+			}
+			how.Enters[a.line] = a.ticket
 		}
 	}
 	rel := l.Release(how)

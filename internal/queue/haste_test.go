@@ -55,7 +55,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				}
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
-				r.Prepare(h.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
+				r.Prepare(h.Context(), h.keeper.Set, w.terms.Nobody().Release(lease.Releasing{}), false, false)
 				for i, node := range nodes {
 					if strings.Contains(node, "L") {
 						r.NoteLate(i, wire.Reply{Fate: wire.Unknown})

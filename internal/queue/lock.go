@@ -8,8 +8,10 @@ package queue
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -26,7 +28,7 @@ import (
 // makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
 // way, and then shares its hold or makes its own.
 func (g *Group) Lock(
-	ctx context.Context, t *Terms, start clock.Instant, limit int, waits *Wait,
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *Wait,
 ) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
@@ -56,7 +58,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && t.deny(&denied, o, false):
+	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && denied.after(t, o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
@@ -71,10 +73,10 @@ func (g *Group) Lock(
 
 // wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
 func (g *Group) wait(
-	ctx context.Context, t *Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
 ) (*lease.Lease, *Failure) {
-	if t.Attempts != nil {
-		waits.Begin(ctx, t.Attempts, start)
+	if t.Events != nil {
+		waits.Begin(ctx, t.Events, start)
 	}
 	c := newCall(g, t, start)
 	if !c.join(limit, first) {
@@ -86,7 +88,7 @@ func (g *Group) wait(
 // A single is a call with limit 1, which stands in no line.
 type single struct {
 	group  *Group
-	terms  *Terms
+	terms  *lease.Terms
 	called clock.Instant // when the user called
 }
 
@@ -175,7 +177,7 @@ func (s single) tryOnce(
 func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lease.Outcome) {
 	c := newCall(s.group, s.terms, s.called) // it is in no line, so that ticketLocked needs no lock
 	c.split = split
-	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: lease.AliveFor.Milliseconds(), Strict: s.terms.Fair}
+	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: script.AliveFor, Strict: s.terms.Fair}
 	// leaves is set, so that call.end does not look for c in a line.
 	l, o := c.try(ctx, 1, &turn{group: s.group, waiter: &c.waiter, place: at, began: time.Now(), leaves: true})
 	if l != nil {
@@ -183,3 +185,39 @@ func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lea
 	}
 	return l, o
 }
+
+// A Wait is what observers know of the wait of one call of Lock. The zero Wait is of a call that has not waited.
+type Wait struct {
+	Number uint64 // no other call of this process has the same; 0 if observers have been told of no wait
+}
+
+// calls is how many calls of this process have told observers that they wait.
+var calls atomic.Uint64
+
+// Begin tells that the call that began at start waits. Only the first Begin has an effect.
+func (w *Wait) Begin(ctx context.Context, to lease.Events, start clock.Instant) {
+	if w.Number == 0 {
+		w.Number = calls.Add(1)
+		to.Waits(ctx, start, w.Number)
+	}
+}
+
+// A Failure is why Lock has acquired nothing.
+type Failure struct {
+	// Last is the last attempt of this call that its context has not cut. If there was none, it is the last one of the
+	// call's line, without what observers of that attempt were told.
+	Last        lease.Outcome
+	Interrupted bool          // the context, Close or the limit of tries has ended the call
+	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
+	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
+	Denied      []claim.Vote  // by node, the denials that have ended the call; nil if none have
+}
+
+// maxChain limits how long after its acquire a lock may be handed on within the process, before other
+// processes have their turn. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer
+// than an acquire takes.
+const maxChain = 20 * time.Millisecond
+
+// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its
+// hold.
+func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }

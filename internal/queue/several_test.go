@@ -21,7 +21,7 @@ import (
 // This file shows how waiters for several names stand in the lines of a process.
 
 // wants returns the terms of locks on these names.
-func (h *house) wants(fair bool, names ...string) *Terms {
+func (h *house) wants(fair bool, names ...string) *lease.Terms {
 	t := h.terms()
 	t.Fair = fair
 	if len(names) > 1 {
@@ -363,7 +363,7 @@ func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) 
 	inHouse(t, 1, func(h *house) {
 		w := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
 		for _, name := range []string{"a", "b"} {
-			h.releaseAndAdmit(lease.New(&h.wants(true, name).Terms, "of "+name, clock.Now()), lease.Releasing{})
+			h.releaseAndAdmit(lease.New(h.wants(true, name), "of "+name, clock.Now()), lease.Releasing{})
 		}
 		ticket := any(w.ticket.String())
 		ctx, cancel := context.WithCancel(h.Context())

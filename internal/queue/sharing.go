@@ -30,27 +30,27 @@ type opening struct {
 }
 
 // joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
-func (s *sharing) joinHold(t *Terms) *lease.Lease {
+func (s *sharing) joinHold(t *lease.Terms) *lease.Lease {
 	s.lines.mu.Lock()
 	hold := s.joinableLocked(t)
 	s.lines.mu.Unlock()
-	return t.join(hold)
+	return join(t, hold)
 }
 
 // join returns a lease that shares hold, which may be nil. It returns nil if hold cannot be shared any more. A writer
 // may have joined the line since hold was found. It came at the same time as this reader, so the reader may go first.
-func (t *Terms) join(hold *lease.Lease) *lease.Lease {
+func join(t *lease.Terms, hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
 	}
-	return hold.Join(&t.Terms, chain(&t.Terms))
+	return hold.Join(t, chain(t))
 }
 
 // joinableLocked returns the hold that a reader with these terms may be able to share. It returns nil while a writer
 // waits.
-func (s *sharing) joinableLocked(t *Terms) *lease.Lease {
+func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 	hold := s.holds[t.Likeness()]
-	if hold == nil || s.lines.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(&t.Terms)) {
+	if hold == nil || s.lines.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(t)) {
 		return nil
 	}
 	return hold
@@ -62,10 +62,10 @@ func (s *sharing) joinableLocked(t *Terms) *lease.Lease {
 //
 // If an attempt is under way whose hold the call could share, joinOrOpen waits for it. If that attempt fails, the call
 // makes its own: it may find the lock free where the other one did not.
-func (s *sharing) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done func(won bool)) {
+func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Lease, done func(won bool)) {
 	for {
 		hold, other, own := s.findOrOpen(t)
-		switch l := t.join(hold); {
+		switch l := join(t, hold); {
 		case l != nil:
 			return l, nil
 		case own != nil:
@@ -79,7 +79,7 @@ func (s *sharing) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, don
 // findOrOpen returns the hold that a call with these terms may be able to share, or else the attempt of another call
 // that may win such a hold. If there is neither, it returns an attempt of the call's own, which others can wait for.
 // While a writer waits it returns nothing.
-func (s *sharing) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) {
+func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *opening) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	if s.lines.byName[t.Claim.Lines()[0]].hasWriter() {
@@ -101,7 +101,7 @@ func (s *sharing) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) 
 }
 
 // opened notes that an attempt has ended.
-func (s *sharing) opened(t *Terms, own *opening, won bool) {
+func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	own.won = won
@@ -111,7 +111,7 @@ func (s *sharing) opened(t *Terms, own *opening, won bool) {
 
 // await waits for the end of the attempt, and reports whether it has won. It waits no longer than the node deadline of
 // t, because an observer may hold up the other call.
-func (o *opening) await(ctx context.Context, t *Terms) (won bool) {
+func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	timer := time.NewTimer(t.Timing.NodeTimeout)
 	defer timer.Stop()
 	select {
@@ -159,7 +159,7 @@ func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 		if w.state == trying { // its attempt may win a hold of its own
 			continue
 		}
-		if w.handedOff = hold.Join(&w.terms.Terms, chain(&w.terms.Terms)); w.handedOff != nil {
+		if w.handedOff = hold.Join(w.terms, chain(w.terms)); w.handedOff != nil {
 			w.leaveQueuesWithLocked(w.handedOff)
 			w.state, l.holder = served, w.handedOff
 			joined = append(joined, w)

@@ -36,7 +36,7 @@ func granted(int, wire.Request) (*wire.Reply, error) {
 }
 
 // reads returns the terms of readers that share their holds.
-func (h *house) reads() *Terms {
+func (h *house) reads() *lease.Terms {
 	t := h.terms()
 	t.Claim, t.Joins = claimtest.Shared("lock"), true
 	return t

@@ -2,11 +2,14 @@ package queue
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -20,7 +23,7 @@ const (
 	idleSubscriber = 30 * time.Second
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
-	// without them. It is less than AliveFor, so that the waiter shows its ticket to the nodes again in time.
+	// without them. It is less than aliveFor, so that the waiter shows its ticket to the nodes again in time.
 	maxWaitToHear = showEvery
 )
 
@@ -28,23 +31,11 @@ const (
 // messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
 // first in each line as if that node had sent it a message.
 type subscriber struct {
-	lines   *lines
-	holders *holders
-	group   owner
-	process script.Process
+	group *Group
 
 	mu      sync.Mutex // guards what follows, and the last fields of the session
 	session *session   // nil while nobody listens
 	idle    *time.Timer
-}
-
-// An owner is the Group of a subscriber.
-type owner interface {
-	// isOver reports whether no call of the group can acquire a lock any more.
-	isOver() bool
-
-	// look is called when a node has said that the user has closed its client. set is that of the session.
-	look(set *quorum.Set)
 }
 
 // A session is one set of subscriptions. It lasts from when somebody begins to wait until nobody has waited
@@ -103,7 +94,7 @@ func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool
 // listen opens the subscriptions if there is no session. It uses the pools of set, the Set of one member. It
 // does not wait until the subscriptions stand. events, which may be nil, is told of a node that refuses. If
 // all members have left the group, listen does nothing.
-func (s *subscriber) listen(set *quorum.Set, events Events) {
+func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.group.isOver() {
@@ -127,7 +118,7 @@ func (s *session) subscribeLocked(l listener) {
 		s.pools = append(s.pools, own)
 	}
 	if p != nil {
-		subscription, err := p.Subscribe(s.subscriber.process.Channel(), l)
+		subscription, err := p.Subscribe(s.subscriber.group.Process.Channel(), l)
 		if err == nil {
 			s.subscriptions = append(s.subscriptions, subscription)
 			return
@@ -191,12 +182,12 @@ func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
 	s.subscriber.mu.Unlock()
-	s.subscriber.lines.nudgeAll()
+	s.subscriber.group.lines.nudgeAll()
 }
 
 // rest ends the subscriptions if nobody waits and no lease listens any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
+	if !s.group.lines.anybody() && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
 		return
 	}
 	s.mu.Lock()
@@ -237,28 +228,28 @@ func (s *subscriber) stop(still func() bool) (stopped bool) {
 type listener struct {
 	session *session
 	node    *quorum.Node
-	events  Events // nil if nobody listens
+	events  lease.Events // nil if nobody listens
 }
 
-func (l listener) lines() *lines { return l.session.subscriber.lines }
+func (l listener) group() *Group { return l.session.subscriber.group }
 
 // Subscribed implements wire.Listener.
 func (l listener) Subscribed() {
 	late, covers, first := l.session.learn(l.node.Index, true)
-	if holders := l.session.subscriber.holders; covers && holders.count.Load() > 0 {
+	if holders := &l.group().holders; covers && holders.count.Load() > 0 {
 		holders.doubtAll(first)
 	}
 	if late {
-		l.lines().wakeAll(l.node.Index)
+		l.group().lines.wakeAll(l.node.Index)
 	}
 }
 
 // Message implements wire.Listener.
 func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
-		l.session.subscriber.holders.doubt(id)
+		l.group().holders.doubt(id)
 	} // no return: the name of a lock may begin like that, too
-	l.lines().wake(script.LineOf(key), l.node.Index, true, nil)
+	l.group().lines.wake(script.LineOf(key), l.node.Index, true, nil)
 }
 
 // Unsubscribed implements wire.Listener. Until the subscription stands again, waiters go by their timers.
@@ -274,8 +265,71 @@ func (l listener) Refused(err error) {
 	l.session.learn(l.node.Index, false)
 	switch {
 	case errors.Is(err, wire.ErrClientClosed):
-		l.session.subscriber.group.look(l.session.set)
+		l.group().look(l.session.set)
 	case l.events != nil:
 		l.events.Refused(l.node, err)
+	}
+}
+
+// holders are the leases of this process that want to hear when they are released by force, by what tells their values apart. Readers that share a hold have one value.
+type holders struct {
+	count atomic.Int64 // of the leases; can be read without mu
+
+	mu   sync.Mutex // guards what follows
+	byID map[string][]*lease.Lease
+}
+
+// A holding takes a lease out of holders when the lease ends.
+type holding struct {
+	of    *holders
+	id    string
+	lease *lease.Lease
+}
+
+// Ended implements lease.Listener.
+func (h holding) Ended(error) { h.of.remove(h.id, h.lease) }
+
+func (h *holders) add(id string, l *lease.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byID == nil {
+		h.byID = make(map[string][]*lease.Lease)
+	}
+	h.byID[id] = append(h.byID[id], l)
+	h.count.Add(1)
+}
+
+func (h *holders) remove(id string, l *lease.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := len(h.byID[id])
+	h.byID[id] = slices.DeleteFunc(h.byID[id], func(other *lease.Lease) bool { return other == l })
+	h.count.Add(int64(len(h.byID[id]) - all))
+	if len(h.byID[id]) == 0 {
+		delete(h.byID, id)
+	}
+}
+
+// doubt makes the leases with a value ask the nodes whether they are still held.
+func (h *holders) doubt(id string) {
+	h.mu.Lock()
+	all := slices.Clone(h.byID[id])
+	h.mu.Unlock()
+	for _, l := range all {
+		l.Doubt(true)
+	}
+}
+
+// doubtAll makes all leases ask, because messages may have been missed. told says that a message may have come before the
+// process listened at all.
+func (h *holders) doubtAll(told bool) {
+	h.mu.Lock()
+	var all []*lease.Lease
+	for _, some := range h.byID {
+		all = append(all, some...)
+	}
+	h.mu.Unlock()
+	for _, l := range all {
+		l.Doubt(told)
 	}
 }

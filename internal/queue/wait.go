@@ -10,6 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is what a call of Lock does while it waits in a line.
@@ -27,7 +28,7 @@ type call struct {
 	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
 }
 
-func newCall(g *Group, t *Terms, start clock.Instant) *call {
+func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
 	c := &call{group: g, waiter: waiter{
 		terms: t, names: t.Claim.Lines(), start: start, mean: t.Mean, look: make(chan struct{}, 1),
 	}}
@@ -50,7 +51,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	if !c.pace.begin(0) {
 		return false
 	}
-	if c.mean == OfUser {
+	if c.mean == lease.OfUser {
 		c.mean = c.pace.last
 	}
 	if first.Kind != lease.NotAsked {
@@ -149,7 +150,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		if !c.pace.begin(least) {
 			return nil, &Failure{Delay: c.pace.last}
 		}
-		if c.terms.Mean == OfUser {
+		if c.terms.Mean == lease.OfUser {
 			c.group.lines.setMean(&c.waiter, c.pace.last)
 		}
 	}
@@ -170,7 +171,7 @@ func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	if !c.terms.deny(&c.denials, o, u.mayDoWithoutQueue()) {
+	if !c.denials.after(c.terms, o, u.mayDoWithoutQueue()) {
 		return nil, false
 	}
 	return slices.Clone(c.denials.votes), true
@@ -199,7 +200,7 @@ func (c *call) sleepUntilDue(ctx context.Context) event {
 			c.pace.wake(time.Now())
 			continue
 		case what == unsubscribed:
-			c.group.subscriber.listen(c.terms.Keeper.Set, c.terms.Attempts)
+			c.group.subscriber.listen(c.terms.Keeper.Set, c.terms.Events)
 			continue
 		case what != nothing:
 			return what
@@ -242,7 +243,8 @@ func (c *call) due() (event, time.Time) {
 	case v.handedOff:
 	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
-		v.collides, v.held, v.rule, v.subscriptions = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c
+		v.collides, v.held, v.rule = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule()
+		v.from, v.listens = c.hears()
 		hears := c.listening()
 		v.free, v.hopeless = hears.freeLocked(), hears.isHopelessLocked()
 		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
@@ -261,7 +263,7 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears implements subscriptions. due, which calls it through view.next, holds lines.mu.
+// hears returns until when c must wait to hear the nodes, and whether it listens. The caller holds lines.mu.
 //
 // c must be able to hear the nodes before an attempt that puts its ticket in the queues. Before its very first attempt it
 // need not: that attempt may succeed, and is repeated if it fails.
@@ -347,13 +349,13 @@ func (c *call) begin(poll, last bool) *turn {
 	c.agenda = agenda{}
 	clear(c.news)
 	if len(c.names) > 1 {
-		c.sight = lease.NewSight(c.terms.Keeper.Set.Rule(), len(c.names))
+		c.sight = newSight(c.terms.Keeper.Set.Rule(), len(c.names))
 	}
 	c.attempts++
 	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
 	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last, hasty: hasty, few: few}
 	if !plain && (!c.queueless || c.terms.Fair) {
-		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
+		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), script.AliveFor
 		u.place.Strict = c.terms.Fair || !poll
 	}
 	return u
@@ -395,7 +397,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 	case c.why == nil:
 		u.conclusive = s.ready()
 	default:
-		s.listen(c.terms.Keeper.Set, c.terms.Attempts)
+		s.listen(c.terms.Keeper.Set, c.terms.Events)
 		from, _ := s.hears(c.terms.Timing.NodeTimeout)
 		u.conclusive = from.IsZero()
 	}
@@ -462,4 +464,26 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		c.agenda.refresh = time.Now().Add(showEvery)
 		ls.reconsiderLocked(&c.waiter)
 	}
+}
+
+// earlyShows is how many of its first retry delays make a waiter show its ticket at once, if it rests: so it learns soon
+// if somebody releases the lock without a message.
+const earlyShows = 2
+
+// A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half second.
+// The reply tells whether the lock is free. So it also sees the release of a client that wakes nobody. A waiter whose retry
+// delay the user has chosen does not rest.
+
+// isWakableLocked reports whether w, the first in its line, can wait for the nodes to wake it: they have its ticket, a
+// quorum of them can be heard, none denies the queue, and the lock was not released silently of late.
+func (g *Group) isWakableLocked(w *waiter) bool {
+	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
+		return false
+	}
+	for _, n := range w.terms.Keeper.Set.Nodes {
+		if n.DeniesQueues(w.names) {
+			return false
+		}
+	}
+	return true
 }

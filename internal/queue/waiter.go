@@ -21,7 +21,7 @@ const wakeGrace = 2 * time.Millisecond
 
 // A waiter is one call of Lock that waits.
 type waiter struct {
-	terms *Terms
+	terms *lease.Terms
 	names []string // of the lines in which it can stand: see stands
 	start clock.Instant
 	look  chan struct{} // has room for one token: something has changed
@@ -40,7 +40,7 @@ type waiter struct {
 	agenda      agenda         // why and when it tries next
 	at          int            // the index of the name that it waits for: the one that kept it back
 	news        []news         // by name
-	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
+	sight       *sight         // what its last attempt has seen; nil for one name, and for a waiter in no line
 	denials     denials        // of the lock
 	unfit       claim.Nodes    // the nodes whose grants would not count, as their last answers show
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
@@ -147,3 +147,82 @@ func (w *waiter) lookAgain() {
 	default:
 	}
 }
+
+// KeptBackBy returns the index of the claim's line that has kept back the attempt with the outcome o. Its Result must have a
+// Rule.
+func KeptBackBy(o lease.Outcome) int { return sightOf(o).keptBackBy(0) }
+
+// sightOf returns what the attempt with the outcome o has seen. Its Result must have a Rule.
+func sightOf(o lease.Outcome) *sight {
+	s := newSight(o.Result.Rule, len(o.Lines))
+	s.failed = o.Result.Count.Failed
+	for i, v := range o.Result.Votes {
+		if v.Choice == claim.Granted || v.Choice == claim.Refused {
+			s.add(i, v.FreeIn())
+		}
+	}
+	return s
+}
+
+// A sight is what an attempt has seen of the lines of its claim: on which nodes nothing was in its way in each line.
+type sight struct {
+	rule             claim.Rule
+	answered, failed claim.Nodes
+	free             []claim.Nodes // by line
+}
+
+// newSight returns the sight of an attempt on that many lines. It has seen nothing yet.
+func newSight(rule claim.Rule, lines int) *sight {
+	return &sight{rule: rule, free: make([]claim.Nodes, lines)}
+}
+
+// add adds the answer of a node: the lines in which nothing was in the way.
+func (s *sight) add(node int, lines claim.Lines) {
+	s.answered = s.answered.With(node)
+	for at := range s.free {
+		if lines.Has(at) {
+			s.free[at] = s.free[at].With(node)
+		}
+	}
+}
+
+// addLate adds the answers of other that s does not have, except those of nodes that have failed.
+func (s *sight) addLate(other *sight) {
+	late := other.answered &^ s.answered &^ s.failed
+	s.answered |= late
+	for at := range s.free {
+		s.free[at] |= other.free[at] & late
+	}
+}
+
+// keptBackBy returns the index of the line that has kept the attempt back. That is a line that is not free on a quorum
+// of nodes, even if it is free on all nodes that have not answered. If there is no such line, some nodes have refused
+// because of one line and some because of another. Then keptBackBy returns a line because of which a node has refused.
+//
+// was is the index of the line for which the waiter has waited. keptBackBy returns it if it is among the lines from
+// which it must choose, and otherwise the first of them. So the choice seldom depends on which nodes have answered
+// first, and the waiter does not move back and forth between two lines.
+func (s *sight) keptBackBy(was int) int {
+	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
+		if is(was) {
+			return was
+		}
+		for at := range s.free {
+			if is(at) {
+				return at
+			}
+		}
+	}
+	return was
+}
+
+// keepsBack reports whether a line is not free on a quorum of nodes. Nodes that have not answered count as free.
+func (s *sight) keepsBack(at int) bool {
+	return !s.rule.Quorum(s.rule.All() &^ s.failed &^ s.takenOn(at))
+}
+
+// isTaken reports whether a node has refused because of a line.
+func (s *sight) isTaken(at int) bool { return s.takenOn(at) != 0 }
+
+// takenOn returns the nodes on which something was in the way in a line.
+func (s *sight) takenOn(at int) claim.Nodes { return s.answered &^ s.free[at] }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
-	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file changes the set of nodes while clients lock: processes of one kind take the place of processes of
@@ -166,7 +166,7 @@ func (s *simulation) retire(kind int) {
 		}
 	}
 	s.retiring.Go(func() {
-		runOut(max(s.longest, 2*lease.AliveFor))
+		runOut(max(s.longest, 2*script.AliveFor*time.Millisecond))
 		for _, j := range nodes {
 			s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: node(j), What: retired, Node: j})
 			s.lookAt(j)
