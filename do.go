@@ -3,6 +3,8 @@ package redsync
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -89,6 +91,26 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return true, err
 }
 
+// forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
+// m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
+// any other case it returns m. The caller must call done when the Do has ended.
+func (m *Mutex) forDo() (mine *Mutex, done func()) {
+	if m.set == nil || !m.set.kind().sharesName {
+		return m, func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.usedByDo || m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
+		return m.twin(), func() {}
+	}
+	m.usedByDo = true
+	return m, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.usedByDo = false
+	}
+}
+
 // whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
 // For a Lead it reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
 // unlocked, joined with that of fn.
@@ -122,6 +144,34 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
 
+// whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
+// with that of fn.
+func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
+	working, cancel := context.WithCancelCause(joined[len(joined)-1])
+	defer func() {
+		for _, s := range slices.Backward(joined) {
+			if lost := overSince(s.nest.hold); lost != nil {
+				err = withLoss(m.failure("do", lost), lost, err)
+			}
+		}
+		cancel(nil)
+		leave(joined)
+	}()
+	for _, s := range joined {
+		s.nest.begins(s, cancel)
+	}
+	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
+}
+
+// overSince returns why h is over, nil while it is held. A loss counts although the function has unlocked h after it.
+func overSince(h *lease.Lease) error {
+	over := h.Err(clock.Now())
+	if loss := h.Loss(); loss != nil {
+		return loss
+	}
+	return over
+}
+
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
 // out. unlocked is the error of Unlock.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
@@ -130,6 +180,72 @@ func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 		return asLost(ErrClosed, nil) // Close has begun meanwhile, and is about to end h
 	}
 	return loss
+}
+
+// withLoss returns the error of a Do whose hold was lost: told, which says that, joined with err, the error of the
+// function. If err is the loss itself, which is the cause of the function's context, or the error of a Do that has joined
+// the hold, the loss is not said again.
+func withLoss(told, loss, err error) error {
+	if tells(err, told) {
+		return err
+	}
+	if err == loss { //nolint:errorlint // an error that wraps it says more
+		err = nil
+	}
+	return errors.Join(told, err)
+}
+
+// tells reports whether err, or an error that is joined to it, tells of the loss that told tells of: a Do inside has lost
+// the same lock.
+func tells(err, told error) bool {
+	if tellsOfOne(err, told) {
+		return true
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // see withLoss
+	return ok && slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return tells(one, told) })
+}
+
+// tellsOfOne reports whether a and b are failures of one operation on one lock because of one loss. They then have the
+// very list of causes of that loss: see add. Another loss may have equal causes.
+func tellsOfOne(a, b error) bool {
+	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
+	g, isOther := b.(*failure) //nolint:errorlint // see above
+	return isOne && isOther && f.op == g.op && f.name == g.name &&
+		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
+}
+
+// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
+// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
+// was not.
+func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
+		return err
+	}
+	var told *afterLock // in this branch alone, because it is allocated
+	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		return err // a Do inside of this one has said so, or fn has failed for another reason
+	}
+	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
+}
+
+// An afterLock is the error of a function that has stopped because the caller's context ended.
+type afterLock struct {
+	what string
+	err  error
+}
+
+func (e *afterLock) Error() string {
+	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
+}
+
+func (e *afterLock) Unwrap() error { return e.err }
+
+// doing returns the operation that the error names if the lock was lost: "lead" or "do".
+func (s *settings) doing() string {
+	if s.leads {
+		return "lead"
+	}
+	return "do"
 }
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.
@@ -212,7 +328,8 @@ func (e *ending) Value(key any) any {
 }
 
 func (e *ending) parent() context.Context { return e.Context }
-func (e *ending) held() *lease.Lease      { return e.hold.Load() }
+
+func (e *ending) held() *lease.Lease { return e.hold.Load() }
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
 // Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade

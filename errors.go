@@ -16,9 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
@@ -140,6 +137,34 @@ type askedOwner struct {
 	before *ErrTaken     // what observers of the attempt were told, before the Owner was known
 }
 
+// takenBy returns err, which is that of a call that gives up, with the owner of the lock in its *ErrTaken. If nodes do not
+// tell in time, it returns err as it is.
+func takenBy(t *lease.Terms, err error) error {
+	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
+	if !isOne {
+		return err
+	}
+	for at, cause := range f.causes {
+		taken, is := cause.(*ErrTaken) //nolint:errorlint // see text
+		if !is {
+			continue
+		}
+		line := taken.Name
+		if lines := t.Claim.Lines(); len(lines) == 1 {
+			line = lines[0] // of a semaphore it is not the name
+		}
+		if owner, known := lease.AskOwner(t, line); known {
+			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
+			own.causes[at] = &ErrTaken{
+				Nodes: taken.Nodes, Name: taken.Name, Owner: owner.Label,
+				asked: &askedOwner{max(0, time.Since(owner.Since)), taken},
+			}
+			return own
+		}
+	}
+	return err
+}
+
 // Error names the lock and the nodes.
 func (err ErrTaken) Error() string {
 	switch {
@@ -238,40 +263,6 @@ func (err ErrWrongType) Error() string {
 // Unwrap returns the answer of the node.
 func (err ErrWrongType) Unwrap() error { return err.answer }
 
-// errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
-var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
-
-// These are the ErrNoQuorum of an operation to which answers leave no quorum. errNameDenied: so many nodes deny the name of
-// the lock. errDenied: so many deny the operation. Other locks, or other operations, may be allowed.
-var (
-	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
-	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
-)
-
-// nodeError returns the error of node i, which has failed because of err.
-func nodeError(i int, address string, err error) *RedisError {
-	if wire.IsWrongType(err) {
-		is := script.WrongTypeIn(err.Error())
-		err = &ErrWrongType{Key: is.Key, Type: is.Type, Node: i, Address: address, answer: err}
-	}
-	return &RedisError{Node: i, Address: address, Err: err}
-}
-
-// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on
-// several names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
-type nodeMissing struct {
-	node    int
-	address string
-	part    bool // of a lock on several names; the node does not say which of its keys are missing
-}
-
-func (e *nodeMissing) Error() string {
-	if e.part {
-		return nodeName(e.node, e.address) + ": not all keys of the lock were there"
-	}
-	return nodeName(e.node, e.address) + ": no such key"
-}
-
 // nodeName names a node in a message.
 func nodeName(i int, address string) string {
 	if address == "" {
@@ -279,153 +270,6 @@ func nodeName(i int, address string) string {
 	}
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
-
-// ends are the errors for the ends of a lease.
-var ends = lease.Errors{
-	NotHeld:  ErrNotHeld,
-	Expired:  ErrLockAlreadyExpired,
-	MaxHold:  fail("", "", ErrLockAlreadyExpired, ErrMaxHold),
-	Spent:    fail("", "", ErrExtendFailed, ErrMaxHold),
-	Closed:   ErrClosed,
-	Failed:   errAbandoned,
-	Lost:     asLost,
-	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
-	Forced:   func() error { return lost(ErrForced) },
-	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
-}
-
-// errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.
-var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
-
-// asLost returns the error of a hold that was lost because of cause. missed is the last extension by the watchdog that
-// was not confirmed, nil if there is none.
-func asLost(cause error, missed *quorum.Result) error {
-	switch {
-	case errors.Is(cause, ErrLockLost):
-		return cause
-	case missed != nil && cause == ErrLockAlreadyExpired: //nolint:errorlint // a sentinel
-		return ranOut(cause, *missed)
-	}
-	return fail("", "", ErrLockLost, cause)
-}
-
-// ranOut returns the error of a hold whose time is up because nodes did not answer: over says that its time is up, and
-// res has what they said.
-func ranOut(over error, res quorum.Result) error {
-	nodes := errorsOf(res)
-	if over == ErrLockAlreadyExpired && len(nodes) > 0 { //nolint:errorlint // a sentinel
-		over = &said{over, "it has expired"} // errors of nodes would otherwise replace this text
-	}
-	return fail("", "", ErrLockLost, over, &failure{nodes: nodes})
-}
-
-// lost returns the error of a hold that was found to be over.
-func lost(why error) error {
-	return fail("", "", ErrLockLost, ErrLockAlreadyExpired, why)
-}
-
-var (
-	// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
-	errWaiting = errors.New("redsync: others of this process wait for it")
-
-	// errTooLate is the reason of a Lock whose attempt has won, but whose validity had passed.
-	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
-)
-
-// verdict returns what an attempt with the outcome o proves about the lock of a Mutex, nil if it has won or was not made.
-// name and lines are those of the Mutex: o may be of another call in the same line.
-func verdict(name string, lines []string, o lease.Outcome) error {
-	if o.Told != nil && !o.IsUnopened() {
-		return o.Told // the very error that observers were told, not a new one with the same text
-	}
-	switch o.Kind {
-	case lease.Waiting:
-		return fail("", "", ErrFailed, errWaiting)
-	case lease.NotWon:
-		return notAcquired(name, lines, o)
-	case lease.Late:
-		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
-	case lease.Duplicates:
-		return duplicateFound(o.Duplicate)
-	case lease.Unusable:
-		return o.Err
-	case lease.NotAsked, lease.Won:
-	}
-	return nil
-}
-
-// duplicateError returns ErrDuplicateNode with the two nodes that are one server.
-func duplicateError(a int, addressA string, b int, addressB string) error {
-	if addressA == addressB {
-		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
-	}
-	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
-}
-
-// ifTwo is what to do if two nodes have one run_id, but are two servers.
-const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
-
-// duplicateFound returns ErrDuplicateNode with the two nodes whose answers have shown that they are one server.
-func duplicateFound(d *quorum.Duplicate) error {
-	a, b := d.A.Address(), d.B.Address()
-	if a == b {
-		return duplicateError(d.A.Index, a, d.B.Index, b)
-	}
-	return &said{ErrDuplicateNode, oneServer(d.A.Index, a, d.B.Index, b) + ifTwo}
-}
-
-// oneServer says that two nodes are one server.
-func oneServer(a int, addressA string, b int, addressB string) string {
-	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
-}
-
-// takenBy returns err, which is that of a call that gives up, with the owner of the lock in its *ErrTaken. If nodes do not
-// tell in time, it returns err as it is.
-func takenBy(t *lease.Terms, err error) error {
-	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
-	if !isOne {
-		return err
-	}
-	for at, cause := range f.causes {
-		taken, is := cause.(*ErrTaken) //nolint:errorlint // see text
-		if !is {
-			continue
-		}
-		line := taken.Name
-		if lines := t.Claim.Lines(); len(lines) == 1 {
-			line = lines[0] // of a semaphore it is not the name
-		}
-		if owner, known := lease.AskOwner(t, line); known {
-			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
-			own.causes[at] = &ErrTaken{
-				Nodes: taken.Nodes, Name: taken.Name, Owner: owner.Label,
-				asked: &askedOwner{max(0, time.Since(owner.Since)), taken},
-			}
-			return own
-		}
-	}
-	return err
-}
-
-// contextErrors returns the error of ctx and its cause, nil if ctx is not done.
-func contextErrors(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
-		return contextErrors(i.of) //nolint:contextcheck // ctx has ended with that one
-	}
-	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
-		return cause
-	}
-	return fail("", "", ctx.Err(), cause)
-}
-
-// An interrupt is the cause of a context that has ended with another one, which may have ended at a deadline.
-type interrupt struct{ of context.Context } //nolint:containedctx // it is read, and nothing runs under it
-
-func (i interrupt) Error() string { return i.Unwrap().Error() }
-
-// Unwrap returns the cause of that one.
-func (i interrupt) Unwrap() error { return context.Cause(i.of) }
 
 // A failure is the one form of this package's errors: what failed, and everything that is true of it at once. Functions
 // return a pointer, because callers compare errors with == and use them as map keys. A failure does not change, so
@@ -443,6 +287,8 @@ type failure struct {
 type note string
 
 func (n note) Error() string { return string(n) }
+
+func notef(format string, args ...any) note { return note(fmt.Sprintf(format, args...)) }
 
 // fail returns a *failure. It leaves out nils. A *failure without an op in errs becomes a part of the new one. If nothing
 // failed, it returns nil.
@@ -472,38 +318,6 @@ func (f *failure) add(err error) {
 	case !f.has(err):
 		f.causes = append(f.causes, err)
 	}
-}
-
-// withLoss returns the error of a Do whose hold was lost: told, which says that, joined with err, the error of the
-// function. If err is the loss itself, which is the cause of the function's context, or the error of a Do that has joined
-// the hold, the loss is not said again.
-func withLoss(told, loss, err error) error {
-	if tells(err, told) {
-		return err
-	}
-	if err == loss { //nolint:errorlint // an error that wraps it says more
-		err = nil
-	}
-	return errors.Join(told, err)
-}
-
-// tells reports whether err, or an error that is joined to it, tells of the loss that told tells of: a Do inside has lost
-// the same lock.
-func tells(err, told error) bool {
-	if tellsOfOne(err, told) {
-		return true
-	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // see withLoss
-	return ok && slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return tells(one, told) })
-}
-
-// tellsOfOne reports whether a and b are failures of one operation on one lock because of one loss. They then have the
-// very list of causes of that loss: see add. Another loss may have equal causes.
-func tellsOfOne(a, b error) bool {
-	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
-	g, isOther := b.(*failure) //nolint:errorlint // see above
-	return isOne && isOther && f.op == g.op && f.name == g.name &&
-		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
 // has reports whether err is a cause of f. A user's error that cannot be compared, such as a slice, is none.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -48,233 +47,6 @@ type several struct {
 	label string   // what Name returns, but "" if there are no names or too many
 	names []string // sorted and distinct
 }
-
-// NewMutex returns a lock with the given name, which is its Redis key (WithPrefix puts a prefix before it). It sends nothing. The lock is
-// exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
-// empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
-// because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
-// every operation fails and says so.
-func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
-	m := r.newMutex(r.prefix() + name)
-	m.configure(options)
-	return m
-}
-
-// newMutex returns a Mutex with a key, which configure must make ready.
-func (r *Redsync) newMutex(key string) *Mutex {
-	if r == nil {
-		r = &Redsync{} // r comes from an Open that failed, and has no nodes
-	}
-	m := &Mutex{core: r.core, set: r.set}
-	m.room.Init(key)
-	return m
-}
-
-// With returns a Redsync on the same nodes. The options change the defaults of its locks.
-// Close of r or of any Redsync that With returned closes all of them.
-func (r *Redsync) With(options ...Option) *Redsync {
-	m := r.newMutex(r.prefix())
-	m.apply(options)
-	m.settle()
-	return &Redsync{core: m.core, set: m.set}
-}
-
-// Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
-// a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
-// that the hold is over. Any other error leaves open whether the hold is over.
-//
-// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
-// of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
-//
-// The hold may end right after the answer. A server that cannot accept that must compare
-// tokens instead.
-func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
-	if s.Name == "" || s.Value == "" {
-		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
-	}
-	as := observe.Mode("") // that of the kind of lock that finds the value
-	if s.Mode == modePlain {
-		as = observe.Plain
-	}
-	if s.Mode == modePlain || s.Mode == modeReaders {
-		s.Mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
-	}
-	adopts := func(m *Mutex) {
-		set := m.change()
-		set.takeAsIs(&adoption{sequencer: s, mode: as})
-		set.prefix = "" // the name has it already
-	}
-	if prefix := r.prefix(); !s.isUnder(prefix) {
-		return fail("current", s.Name, fmt.Errorf("the lock is not one of WithPrefix(%s)", quoted(prefix)))
-	}
-	m := r.newMutex(s.Name)
-	m.configure([]Option{OptionFunc(adopts)})
-	_, err := m.valid(orBackground(ctx), "current")
-	return err
-}
-
-// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
-// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
-// take options. An option that is applied to a held Mutex takes effect with its next Lock.
-type Option interface {
-	Apply(*Mutex)
-}
-
-// OptionFunc is a function that configures a Mutex.
-type OptionFunc func(*Mutex)
-
-// Apply calls f(m).
-func (f OptionFunc) Apply(m *Mutex) {
-	if f == nil {
-		m.change().fail(errors.New("redsync: nil OptionFunc"))
-		return
-	}
-	f(m)
-}
-
-// change returns the settings of m for an option to change. Until the first change m shares its settings
-// with others; change makes a copy that belongs to m alone.
-func (m *Mutex) change() *settings {
-	if !m.changed {
-		base := &defaultOptions
-		if m.set != nil {
-			base = &m.set.options
-		}
-		m.set, m.changed = newSettings(base), true
-		m.set.givenTries, m.set.givenWait = false, false // what is given now replaces the other
-	}
-	m.set.policy = nil
-	return m.set
-}
-
-// apply lets options change the settings of m.
-func (m *Mutex) apply(options []Option) {
-	for i, o := range options {
-		if o == nil {
-			m.change().fail(fmt.Errorf("redsync: option #%d is nil", i))
-			continue
-		}
-		o.Apply(m)
-	}
-}
-
-// settle makes what follows from the settings of m. m then shares its settings with other Mutexes, if that is possible.
-func (m *Mutex) settle() {
-	if m.changed && m.core != nil {
-		set, shared := m.core.recents.settle(m.set)
-		m.set, m.changed = set, !shared
-	}
-}
-
-// configure gives m, which is new, its options.
-func (m *Mutex) configure(options []Option) {
-	m.apply(options)
-	if m.set != nil && m.set.adopts != nil {
-		m.takeWholeName(m.set.adopts.sequencer)
-	}
-	m.checkNames()
-	if m.set != nil && m.set.adopts != nil {
-		m.adoptNamed()
-	}
-	m.settle()
-	m.prepare()
-}
-
-// checkNames makes the operations of m fail if no lock can have its names.
-func (m *Mutex) checkNames() {
-	var err error
-	prefix := m.prefix()
-	if m.several != nil {
-		err = m.core.checkNames(prefix, m.several.names)
-	} else {
-		err = checkName(prefix, m.room.Name())
-	}
-	if err != nil {
-		m.change().fail(err)
-	}
-}
-
-// adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit that hold, its operations will fail.
-func (m *Mutex) adoptNamed() {
-	set := m.change()
-	own := *set.adopts // the Redsync may have the same for other Mutexes
-	m.adopts, set.adopts = &own, &own
-	names, err := set.adopt(m.label(), m.names())
-	if err != nil {
-		set.fail(err)
-	} else if len(names) != len(m.names()) {
-		m.setNames(names)
-		m.checkNames()
-	}
-}
-
-// setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
-// and its label stays empty, so that no error lists thousands of names.
-func (m *Mutex) setNames(names []string) {
-	m.change().several, m.several = true, &several{names: names}
-	if len(names) <= claim.MaxLines {
-		m.several.label = joinNames(names)
-	}
-}
-
-// prefix returns the prefix of r's locks. r may be nil.
-func (r *Redsync) prefix() string {
-	if r == nil || r.set == nil {
-		return ""
-	}
-	return r.set.prefix
-}
-
-// prefix returns the prefix that the names of m have.
-func (m *Mutex) prefix() string {
-	if m.set == nil {
-		return ""
-	}
-	return m.set.prefix
-}
-
-// replacePrefix gives the names of m, which is new, another prefix.
-func (m *Mutex) replacePrefix(prefix string) {
-	former := len(m.prefix())
-	m.change().prefix = prefix
-	if m.several == nil {
-		m.room.Init(prefix + m.room.Name()[former:])
-		return
-	}
-	names := make([]string, 0, len(m.several.names))
-	for _, name := range m.several.names {
-		names = append(names, prefix+name[former:])
-	}
-	m.setNames(names)
-}
-
-// takeWholeName takes the prefix off the names of m again if the program has given the names of s, which have it already.
-func (m *Mutex) takeWholeName(s Sequencer) {
-	prefix := m.prefix()
-	switch names := s.Names(); {
-	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
-	case m.several == nil:
-		if m.room.Name() == prefix+s.Name {
-			m.room.Init(s.Name)
-		}
-	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
-		m.setNames(names)
-	}
-}
-
-// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a policy.
-func (m *Mutex) prepare() {
-	switch {
-	case m.core == nil:
-	case m.set.policy != nil:
-		m.terms = m.termsBy(m.set.policy)
-	default:
-		m.terms.Keeper = &m.core.keeper // see isMade
-	}
-}
-
-// isMade reports whether NewMutex or NewMultiMutex has made m, so that its names stay as they are: leases use their memory.
-func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
 
 // termsBy returns the terms of m's locks by a policy.
 func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
@@ -326,73 +98,8 @@ func (m *Mutex) names() []string {
 	return m.room.Lines()
 }
 
-// Value returns the value that the nodes hold for the current lock, also after a loss, until the next Lock or Unlock.
-// Before the first Lock it is the value of WithValue or WithSequencer. Otherwise it is "".
-//
-// Who has the value can extend and release the lock. Once Value or Sequencer has returned it, no other lock of this
-// process gets it: Unlock does not hand the lock over, no further reader shares it, and a later Lock of m does not
-// release it. To give the lock away use Detach.
-//
-// A slow node may set its key after Lock has returned. To give the lock to a library that releases only once, acquire
-// it with WithFailFast(false).
-func (m *Mutex) Value() string {
-	h, adopts := m.holdOrAdopted()
-	if h != nil {
-		return h.Show()
-	}
-	return adopts.valueOf()
-}
-
-// Until returns the time at which the lock ends unless it is extended. It still returns that time after the lock has
-// expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close has ended
-// the lock or the nodes have proved that it is lost. Use Until for display only. To decide whether you may go
-// on, ask Remaining: it also notices a clock that was set and a machine that slept.
-func (m *Mutex) Until() time.Time {
-	if h := m.current(); h != nil {
-		return h.Until()
-	}
-	return time.Time{}
-}
-
-// Remaining returns how long the holder may still rely on the lock. It goes by the wall clock and
-// by the monotonic clock, and returns the shorter of the two times. It returns 0 when m is not
-// held. It sends nothing, so call it before each step that needs the lock.
-func (m *Mutex) Remaining() time.Duration {
-	if h := m.current(); h != nil {
-		return h.Remaining(clock.Now())
-	}
-	return 0
-}
-
-// Lost returns a channel that is closed when the lock has ended without Unlock or Detach. That is at Until, or soon after
-// it if a timer is late, even if no node can be reached. It is earlier on Close, and when an extension or a Valid proves
-// that the nodes no longer hold the lock. Err says why. If m is not held, Lost returns nil.
-//
-// While the machine is suspended, no timer fires. Once the machine runs again, the library notices the
-// suspension within a tenth of the expiry (at least 10 ms, at most 1 s). It needs the same time to notice
-// that a wall clock was set forward.
-func (m *Mutex) Lost() <-chan struct{} {
-	if h := m.current(); h != nil {
-		return h.Lost(clock.Now())
-	}
-	return nil
-}
-
-// Err returns nil while m is held. Otherwise it returns why m is not held. Before the first
-// Lock, and after Unlock or Detach, that is ErrNotHeld. In all other cases it is ErrLockLost
-// together with its cause: ErrLockAlreadyExpired (Until has passed, or the nodes have proved the
-// loss), ErrMaxHold or ErrClosed. Err sends nothing.
-func (m *Mutex) Err() error {
-	if h := m.current(); h != nil {
-		return h.Err(clock.Now())
-	}
-	return ErrNotHeld
-}
-
 // Lock is LockContext without a context. By default it gives up after about 4.7 s: see WithTries.
-func (m *Mutex) Lock() error {
-	return m.LockContext(context.Background())
-}
+func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext acquires m. It tries until the tries of WithTries are used up, the time of WithWait is over, or ctx is
 // done.
@@ -422,9 +129,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 }
 
 // TryLock is TryLockContext without a context.
-func (m *Mutex) TryLock() error {
-	return m.TryLockContext(context.Background())
-}
+func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext makes one attempt to acquire m, and does not wait for the lock. Its errors are those of LockContext.
 //
@@ -530,41 +235,6 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 	}
 }
 
-// errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
-var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
-
-// awaitOwn waits until m itself is not held. Locks with kind.sharesName need this, because the nodes would
-// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
-// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
-// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
-// and awaitOwn then returns 0.
-func (m *Mutex) awaitOwn(
-	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
-) (left int, err error) {
-	for try := 1; ; try++ {
-		h := m.current()
-		free := h == nil || h.Remaining(clock.Now()) == 0
-		switch {
-		case free && limit == 0:
-			return 0, nil
-		case free:
-			return limit - (try - 1), nil
-		case try == limit:
-			return 0, fail("", "", ErrFailed, errHeldByItself)
-		}
-		if t.Events != nil {
-			waits.Begin(ctx, t.Events, start)
-		}
-		delay := t.Delay(try)
-		if delay < 0 {
-			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
-		}
-		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
-			return 0, m.interrupted(ctx, fail("", "", ErrFailed, errHeldByItself))
-		}
-	}
-}
-
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
 // from making another one. Once ctx has ended, other callers who were ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Failure) error {
@@ -594,21 +264,20 @@ func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) 
 	if why.Tries > 1 {
 		tries = fmt.Sprintf("%d tries", why.Tries)
 	}
-	tried := note(fmt.Sprintf("gave up after %s in %v", tries, journal.Rounded(now.Since(start))))
+	tried := notef("gave up after %s in %v", tries, journal.Rounded(now.Since(start)))
 	if why.Last.Kind != lease.NotWon || !why.Last.Heard() {
 		return fail("", "", tried)
 	}
-	holder := error(nil)
-	if h := m.core.keeper.HeldOn(t.Claim.Lines()); h != nil {
-		holder = note(fmt.Sprintf("another Mutex of this process has had it for %v", journal.Rounded(now.Since(h.First))))
-		if h == m.current() {
-			holder = note(fmt.Sprintf("this Mutex has had it for %v: is an Unlock missing? Use one Mutex for each caller",
-				journal.Rounded(now.Since(h.First))))
-		}
+	var holder, ends error
+	switch h := m.core.keeper.HeldOn(t.Claim.Lines()); {
+	case h == nil:
+	case h == m.current():
+		holder = notef("this Mutex has had it for %v: is an Unlock missing? Use one Mutex for each caller", journal.Rounded(now.Since(h.First)))
+	default:
+		holder = notef("another Mutex of this process has had it for %v", journal.Rounded(now.Since(h.First)))
 	}
-	ends := error(nil)
 	if left, ok := why.Last.Result.Ends(now); ok {
-		ends = note(fmt.Sprintf("its key expires in %v at the latest, unless it is extended", journal.Rounded(left)))
+		ends = notef("its key expires in %v at the latest, unless it is extended", journal.Rounded(left))
 	}
 	return fail("", "", tried, holder, ends)
 }
@@ -720,9 +389,7 @@ func (m *Mutex) dropOver() {
 }
 
 // Unlock is UnlockContext without a context.
-func (m *Mutex) Unlock() (bool, error) {
-	return m.UnlockContext(context.Background())
-}
+func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
 // UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has handed
 // the lock to the next waiter (see WithHandOver), or if other readers of the process go on with the lock (see
@@ -793,6 +460,15 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 	return ok, err
 }
 
+// adoptLease returns a lease for the hold that m adopts.
+func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) *lease.Lease {
+	h := lease.Adopt(t, from.valueOf(), start)
+	if adopted := m.set.kind().adopted; adopted != nil {
+		h.Replace(adopted(h.Claim(), from.slots))
+	}
+	return h
+}
+
 // unlock hands h over or releases it. over is what EndHeld returned at start.
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
@@ -831,7 +507,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		ctx = waiting
 	}
 	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.label(), res),
-		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
+		notef("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL)))
 }
 
 // unhurried returns the context with which the release of h is awaited, and is called before h ends: ctx apart from h, or
@@ -854,8 +530,8 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 		return nil
 	}
 	expiry := h.Terms().Timing.Expiry
-	return note(fmt.Sprintf("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
-		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First))))
+	return notef("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
+		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First)))
 }
 
 // goneEarly says what may have become of h, which Unlock has ended at now, and whose keys it has found gone. Nodes do not
@@ -868,9 +544,11 @@ func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 		return note("its keys are gone: it was released already, or it has expired")
 	}
 	left, _ := h.EndLate(now) // more than 0, because EndHeld has found it held
-	return note(fmt.Sprintf("its keys were gone %v before its end: it was released already, or somebody has deleted them",
-		journal.Rounded(left)))
+	return notef("its keys were gone %v before its end: it was released already, or somebody has deleted them",
+		journal.Rounded(left))
 }
+
+var errInLead = errors.New("redsync: Lead releases it when its function returns")
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
 // the current term, take changes nothing and returns nothing. If only is nil, take fails and changes nothing
@@ -939,333 +617,6 @@ func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Detach gives the lock away without releasing it. Another Mutex, also of another process, takes it over with the
-// Sequencer that Detach returns: see WithSequencer. It should call Extend or Do before Until has passed.
-//
-// After success m is not held, and nothing that m or its Redsync does later touches the lock: the watchdog has
-// stopped, Close does not unlock it, and Lost is not closed. Detach waits until the nodes have answered what could
-// set or prolong a key, at most for the node deadline or until ctx is done.
-//
-// Errors:
-//
-//   - ErrNotHeld, also for an adopted value that has not been extended, and for the second of two calls at once.
-//   - ErrLockAlreadyExpired or ErrLockLost, if the lock is over. If Until passes while Detach waits, both match.
-//   - The error of ctx, and its cause, if ctx is already done.
-//   - ErrClosed.
-//   - An error that says why this lock cannot be detached: Do or Lead will unlock it, other readers share it (see
-//     WithShared), or it has WithMinHold.
-//   - An error that names an option or a name that cannot be used.
-func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
-	ctx = orBackground(ctx)
-	if _, err := m.beginCall(); err != nil {
-		return Sequencer{}, m.failure("detach", err)
-	}
-	defer m.core.endCall()
-	start := clock.Now()
-	h, err := m.cutOff(ctx)
-	if err != nil {
-		return Sequencer{}, m.failure("detach", err)
-	}
-	waiting, stop := apartFrom(ctx, h)
-	defer stop()
-	h.End(nil) // from here on nothing more is sent for h
-	h.AwaitReplies(waiting)
-	left, err := h.EndLate(clock.Now())
-	// Waiters of this process relied on an Unlock of m, which will not come now. Make them ask the nodes.
-	m.core.member.Group.Nudge(h.Claim().Lines())
-	if err != nil {
-		h.ClearUnlessDelayed()
-		return Sequencer{}, m.failure("detach", err)
-	}
-	h.LeaveQueues()
-	if h.Terms().Events != nil {
-		told, e := false, eventsOf(h.Terms())
-		e.over(h)
-		defer func() {
-			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
-				h.ClearAway()
-			}
-		}()
-		tell(ctx, e.to.now.Detached, observe.Detached{
-			Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
-		})
-		told = true
-	}
-	return sequencerOf(h), nil
-}
-
-// cutOff ends the current term for Detach and removes it from m. If the term may not be detached,
-// cutOff changes nothing and returns why.
-func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h, now := m.hold, clock.Now()
-	if h == nil {
-		return nil, ErrNotHeld
-	}
-	if err := h.NotHeld(now); err != nil {
-		return nil, err
-	}
-	if h.Terms().InDo {
-		return nil, errInDo
-	}
-	if h.Terms().Timing.MinHold > 0 {
-		return nil, errMinHoldDetach
-	}
-	if !h.StayAlone() {
-		return nil, errSharedByOthers
-	}
-	if ctx.Err() != nil {
-		return nil, m.interruption(ctx)
-	}
-	if err := h.EndHeld(now); err != nil {
-		return nil, err // h has ended since the check above, for example by Close or a loss
-	}
-	m.hold = nil
-	return h, nil
-}
-
-var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
-
-var (
-	errInDo          = errors.New("redsync: Do unlocks it when its function returns")
-	errInLead        = errors.New("redsync: Lead releases it when its function returns")
-	errMinHoldDetach = errors.New(
-		"redsync: a lock with WithMinHold cannot be detached: its receiver does not know when it was acquired")
-)
-
-// Extend is ExtendContext without a context.
-func (m *Mutex) Extend() (bool, error) {
-	return m.ExtendContext(context.Background())
-}
-
-// ExtendContext makes the lock last for its expiry from now on. It moves Until and returns
-// true if a quorum confirms the extension before the old Until.
-//
-// It waits for the nodes at most until the old Until has passed or ctx is done. For an adopted
-// value that has not been extended, the limit is the node deadline instead of the old Until.
-// After ErrExtendFailed the lock is still held until the old Until, and Extend may be tried
-// again. ErrNoQuorum comes with it if too few nodes answered. If the error also matches ErrMaxHold,
-// WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
-func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
-	ctx = orBackground(ctx)
-	if m.isZero() {
-		return false, ErrExtendFailed
-	}
-	h, from, err := m.open("extend")
-	if err != nil {
-		return false, err
-	}
-	defer m.core.endCall()
-	start, left, adopted := clock.Now(), time.Duration(0), false
-	var ok bool
-	if h.Begun() {
-		left = h.Remaining(start)
-		ok, err = m.extend(ctx, h)
-	} else {
-		adopted, ok, err = m.adopt(ctx, h, from)
-	}
-	if !adopted { // adopt has already told the observers: observe.Acquired
-		m.tellExtended(ctx, h, start, left, err)
-	}
-	return ok, err
-}
-
-// tellExtended tells the observers how an Extend has ended. left is how long h was valid at start.
-func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
-	if h.Terms().Events != nil {
-		eventsOf(h.Terms()).extended(ctx, h, start, left, err)
-	}
-}
-
-// open begins an operation that needs a hold. It returns the current term, or a new one for an
-// adopted hold; from is that adoption. It fails if m is not held. After success the caller must end the operation with
-// m.core.endCall.
-func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
-	t, err := m.beginCall()
-	if err != nil {
-		return nil, nil, m.failure(op, err)
-	}
-	h, from = m.holdOrAdopted()
-	switch {
-	case h != nil:
-		err = h.NotHeld(clock.Now())
-	case from != nil:
-		h = m.adoptLease(t, from, clock.Now())
-	default:
-		err = ErrNotHeld
-	}
-	if err != nil {
-		m.core.endCall()
-		return nil, nil, m.failure(op, err)
-	}
-	return h, from, nil
-}
-
-// extend makes one round that prolongs h, and acts on what the nodes say.
-func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
-	waiting, stop := apartFrom(ctx, h)
-	defer stop()
-	res, over := h.Extend(waiting)
-	return m.extended(waiting, "extend", h, res, over)
-}
-
-// extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h
-// is not held any more, or cannot be prolonged.
-func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
-	switch {
-	case over == nil && res.Won:
-		return true, nil
-	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
-		// Until passed meanwhile. Even if a quorum has the value now, another client may have held the lock
-		// in between.
-		err := ranOut(over, res)
-		h.End(err)
-		return false, m.failure(op, err)
-	case over != nil: // unlocked, lost or closed meanwhile, or held for as long as WithMaxHold allows
-		return false, m.failure(op, over)
-	case h.Disproved(res):
-		return false, m.failure(op, h.Lose(ends.Rejected(m.label(), res)))
-	}
-	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
-}
-
-// stillHeld says for how long h is still held, if it has begun: an adopted value may be nobody's.
-func stillHeld(h *lease.Lease) error {
-	left := h.Remaining(clock.Now())
-	if left == 0 || !h.Begun() {
-		return nil
-	}
-	return note(fmt.Sprintf("the lock is still held for %v", journal.Rounded(left)))
-}
-
-// adoptLease returns a lease for the hold that m adopts.
-func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) *lease.Lease {
-	h := lease.Adopt(t, from.valueOf(), start)
-	if adopted := m.set.kind().adopted; adopted != nil {
-		h.Replace(adopted(h.Claim(), from.slots))
-	}
-	return h
-}
-
-// adopt extends a lock that was acquired elsewhere, and makes it m's own. from is what h was made from. adopted reports
-// whether this call made it m's own: another call may have done so before.
-func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adopted, ok bool, err error) {
-	res, e := h.Confirm(ctx, from.sequencer.Token)
-	switch {
-	case res.Won && h.NotHeld(clock.Now()) == nil:
-		ok, err = m.takeOver(h, e)
-		if adopted = ok && h.Begun(); adopted && h.Terms().Events != nil {
-			m.acquired(ctx, h, h.First, queue.Wait{}, from)
-		}
-		return adopted, ok, err
-	case res.Rejected:
-		return false, false, m.failure("extend", ErrLockAlreadyExpired, unconfirmed(m.label(), res))
-	}
-	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res))
-}
-
-// takeOver makes h, an adopted hold that a quorum has confirmed, the current term. If another call has
-// done the same meanwhile, takeOver prolongs that term instead.
-func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.hold == nil && m.adopts != nil && m.adopts.valueOf() == h.Value():
-		if err := h.Begin(); err != nil {
-			return false, m.failure("extend", err)
-		}
-		m.hold, m.adopts = h, nil
-		m.unlocks.Forget()
-	case m.hold == nil || m.hold.Value() != h.Value():
-		return false, m.failure("extend", ErrNotHeld)
-	default:
-		m.hold.Prolong(e, clock.Now())
-		if err := m.hold.NotHeld(clock.Now()); err != nil {
-			return false, m.failure("extend", err)
-		}
-	}
-	return true, nil
-}
-
-// Valid is ValidContext without a context.
-func (m *Mutex) Valid() (bool, error) {
-	return m.ValidContext(context.Background())
-}
-
-// ValidContext asks the nodes whether they hold the lock. It returns true only if a
-// quorum holds it, and if Until has not passed when the nodes have answered. If Until has
-// passed before the call, it fails without asking. Remaining is the cheap local check.
-//
-// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, nothing
-// has changed: a lock that was held is held until Until.
-func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
-	if m.isZero() {
-		return true, nil
-	}
-	return m.valid(orBackground(ctx), "valid")
-}
-
-// valid does what Valid does. op is the operation, for errors.
-func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
-	h, _, err := m.open(op)
-	if err != nil {
-		return false, err
-	}
-	defer m.core.endCall()
-	waiting, stop := apartFrom(ctx, h)
-	defer stop()
-	return m.checked(waiting, op, h, h.Check(waiting))
-}
-
-// checked returns what Valid returns after a check with the result res.
-func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quorum.Result) (bool, error) {
-	over := h.NotHeld(clock.Now())
-	switch {
-	case over != nil:
-		return false, m.failure(op, over)
-	case res.Won:
-		return true, nil
-	case !h.Begun() && res.Rejected: // adopted: there is no hold to lose
-		return false, m.failure(op, ErrLockAlreadyExpired, unconfirmed(m.label(), res))
-	case h.Begun() && h.Disproved(res):
-		return false, m.failure(op, h.Lose(ends.Rejected(m.label(), res)))
-	}
-	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
-}
-
-// Fence returns the fencing token of the current lock: a number for the resource that the lock protects. The resource
-// refuses a write with a lower number than one it has seen (package fencing does that). So a late holder cannot
-// overwrite what the next one wrote.
-//
-// If one Lock of a name returned before another began, the second gets the greater token, even if both had the lock
-// at once and clocks differ. No two Locks get the same token. WithFencing names the limits.
-//
-// Fence is 0 without WithFencing, before the first Lock, and after Unlock or Detach. After a loss it stays until the
-// next Lock or Unlock. An adopted lock has the token of its Sequencer.
-func (m *Mutex) Fence() uint64 {
-	if h := m.current(); h != nil {
-		return h.Token()
-	}
-	return 0
-}
-
-// Sequencer returns the Sequencer of the current hold, or the zero value if m is not held.
-// From then on the value belongs to this hold alone, as after Value: Unlock does not hand
-// the lock over, so the Sequencer is no longer current after Unlock. If other readers share
-// the hold by then (see WithShared), it is the Sequencer of all of them: it stays current until
-// the last of them has unlocked, and nobody can adopt it.
-func (m *Mutex) Sequencer() Sequencer {
-	h := m.current()
-	if h == nil {
-		return Sequencer{}
-	}
-	if h.ShowHeld(clock.Now()) == "" {
-		return Sequencer{}
-	}
-	return sequencerOf(h)
-}
-
 // beginCall begins an operation on m, and returns the terms of its holds; m.core.endCall ends it.
 func (m *Mutex) beginCall() (*lease.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
@@ -1317,40 +668,6 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 		return m.hold, nil
 	}
 	return nil, m.adopts
-}
-
-// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
-// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
-// was not.
-func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
-		return err
-	}
-	var told *afterLock // in this branch alone, because it is allocated
-	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
-		return err // a Do inside of this one has said so, or fn has failed for another reason
-	}
-	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
-}
-
-// An afterLock is the error of a function that has stopped because the caller's context ended.
-type afterLock struct {
-	what string
-	err  error
-}
-
-func (e *afterLock) Error() string {
-	return fmt.Sprintf("%s: the caller's context ended after the lock was acquired: %v", e.what, e.err)
-}
-
-func (e *afterLock) Unwrap() error { return e.err }
-
-// doing returns the operation that the error names if the lock was lost: "lead" or "do".
-func (s *settings) doing() string {
-	if s.leads {
-		return "lead"
-	}
-	return "do"
 }
 
 // failure returns the error of an operation on m, as redsync v4 returns it: see inV4.

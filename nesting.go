@@ -2,32 +2,21 @@ package redsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
 // This file is about calls inside the function of a Do. The context says who the owner is: a Do whose context comes
-// from a Do on the same name joins the hold of that Do, and sends nothing to the nodes. nest.go has the calls that are
-// on one hold.
+// from a Do on the same name joins the hold of that Do, and sends nothing to the nodes.
 
-// WithNesting limits how many calls of Do and TryDo are on one hold at once: at most n, the outermost one included. A
-// call beyond n fails at once with ErrNested. See Mutex.Do for how calls join a hold.
-//
-// Two limits count for a call that joins: the limit of the outermost call, and its own limit. So with WithNesting(1)
-// no other call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second
-// one, also on the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does
-// not end, and bounds how many goroutines work under one hold.
-func WithNesting(n int) Option {
-	return OptionFunc(func(m *Mutex) {
-		if n < 1 {
-			m.change().fail(outOfRange("WithNesting", n, "1 or more"))
-			return
-		}
-		m.change().nesting = n
-	})
-}
+// Which calls join.
 
 // join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each hold, from
 // the outside to the inside. It returns none if there is nothing to join, so that the Do locks. The caller must leave
@@ -193,21 +182,291 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
-// with that of fn.
-func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
-	working, cancel := context.WithCancelCause(joined[len(joined)-1])
-	defer func() {
-		for _, s := range slices.Backward(joined) {
-			if lost := overSince(s.nest.hold); lost != nil {
-				err = withLoss(m.failure("do", lost), lost, err)
-			}
+// Calls on a Mutex that has a hold.
+
+// errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
+var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
+
+// awaitOwn waits until m itself is not held. Locks with kind.sharesName need this, because the nodes would
+// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
+// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
+// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
+// and awaitOwn then returns 0.
+func (m *Mutex) awaitOwn(
+	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
+) (left int, err error) {
+	for try := 1; ; try++ {
+		h := m.current()
+		free := h == nil || h.Remaining(clock.Now()) == 0
+		switch {
+		case free && limit == 0:
+			return 0, nil
+		case free:
+			return limit - (try - 1), nil
+		case try == limit:
+			return 0, fail("", "", ErrFailed, errHeldByItself)
 		}
-		cancel(nil)
-		leave(joined)
-	}()
-	for _, s := range joined {
-		s.nest.begins(s, cancel)
+		if t.Events != nil {
+			waits.Begin(ctx, t.Events, start)
+		}
+		delay := t.Delay(try)
+		if delay < 0 {
+			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
+		}
+		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
+			return 0, m.interrupted(ctx, fail("", "", ErrFailed, errHeldByItself))
+		}
 	}
-	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
+}
+
+// The calls that are on one hold.
+
+// A nest is the hold of a Do and the calls that are on it: the outermost call, which has locked, and those that have
+// joined. The hold goes on until the functions of all of them have returned.
+type nest struct {
+	mutex *Mutex // of the outermost call
+	hold  *lease.Lease
+	limit int   // WithNesting of the outermost call; 0: no limit
+	first scope // of the outermost call
+
+	mu      sync.Mutex          // guards what follows, and what scopes say is guarded
+	joined  map[*scope]struct{} // of the calls that have joined and whose functions have not returned
+	writers int                 // how many of the joined calls are exclusive
+	stopped bool                // stop was called
+	cause   error               // why stop was called; nil if the outermost function has returned
+	shared  bool                // no exclusive call may join: the hold is a reader's, or Downgrade has begun
+	over    bool                // Unlock has ended the hold
+	alone   chan struct{}       // for finish, which waits for joined calls: closed when none is left
+}
+
+// A scope is the context that the context of a Do's function is derived from. It says that the function works under the
+// hold of nest. A call that has joined several holds has a scope for each; its context comes from the innermost.
+type scope struct {
+	context.Context //nolint:containedctx // the one that Do was called with
+
+	nest   *nest
+	writes bool   // the call has joined, and is exclusive
+	outer  *scope // the scope around this one; nil if there is none
+
+	// Guarded by nest.mu.
+	cancel   context.CancelCauseFunc // ends the context of the function; nil before begins
+	returned bool                    // the function has returned
+}
+
+type scopeKey struct{}
+
+// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
+}
+
+// Value implements context.Context.
+func (s *scope) Value(key any) any {
+	if key == (scopeKey{}) || key == (bondKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+func (s *scope) parent() context.Context { return s.Context }
+
+// held implements bond. The context of s may also end because its function, or the outermost one, has returned.
+func (s *scope) held() *lease.Lease {
+	s.nest.mu.Lock()
+	defer s.nest.mu.Unlock()
+	if s.nest.cause != nil {
+		return nil
+	}
+	return s.nest.hold
+}
+
+// The outermost call.
+
+// newNest returns the scope of the function of a Do of m that has h. ctx is the context of the Do.
+func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
+	n := &nest{mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares()}
+	n.first = scope{Context: ctx, nest: n, outer: scopeOf(ctx)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold != h {
+		n.over = true // another call has unlocked m since
+		return &n.first
+	}
+	if m.nest != nil && m.nest.hold == h { // Downgrade came first
+		n.shared = true
+	}
+	m.nest = n
+	return &n.first
+}
+
+// Ended implements lease.Listener. It ends the contexts of all functions on the hold if the hold is lost. They do not end
+// if one of the functions unlocks the hold.
+func (n *nest) Ended(loss error) {
+	if loss != nil {
+		n.stop(loss)
+	}
+}
+
+// stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
+// anything.
+func (n *nest) stop(cause error) {
+	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack: mostly there are no more calls on a hold
+	n.mu.Lock()
+	if !n.stopped {
+		n.stopped, n.cause = true, cause
+		cancels = append(cancels, n.first.cancel)
+		for s := range n.joined {
+			cancels = append(cancels, s.cancel)
+		}
+	}
+	n.mu.Unlock()
+	for _, cancel := range cancels {
+		if cancel != nil { // the function has begun
+			cancel(cause)
+		}
+	}
+}
+
+// begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
+func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
+	n.mu.Lock()
+	s.cancel = cancel
+	stopped, cause := n.stopped, n.cause
+	n.mu.Unlock()
+	if stopped {
+		cancel(cause)
+	}
+}
+
+// finish is called when the outermost function, that of s, has returned. It ends the contexts of the joined calls, and
+// waits until their functions have returned, too. After that no call can join: see liveLocked.
+func (n *nest) finish(s *scope) {
+	n.mu.Lock()
+	s.returned = true
+	if len(n.joined) > 0 {
+		n.alone = make(chan struct{})
+	}
+	alone := n.alone
+	n.mu.Unlock()
+	n.stop(nil)
+	if alone != nil {
+		<-alone
+	}
+}
+
+// Calls that join.
+
+// isLive reports whether a call inside the function of s would join the hold.
+func (s *scope) isLive() bool {
+	s.nest.mu.Lock()
+	defer s.nest.mu.Unlock()
+	return s.liveLocked()
+}
+
+// liveLocked reports whether the hold of s is held and its release must wait for the function of s. A call inside that
+// function must not wait for the release, because the release waits for the call. A call that comes later, from a
+// goroutine that has outlived the function, must not join: the hold might never end. Once liveLocked has reported
+// false it never reports true again.
+func (s *scope) liveLocked() bool {
+	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
+}
+
+// admit lets s join the hold. The call of s was made inside the function of caller, which is on the hold. limit is the
+// WithNesting of the call. If the hold cannot be joined any more, admit returns false without an error.
+func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !caller.liveLocked() {
+		return false, nil
+	}
+	if s.writes && n.shared {
+		return false, n.upgradeError()
+	}
+	calls := 1 + len(n.joined)
+	for _, limit := range []int{n.limit, limit} {
+		if limit != 0 && calls >= limit {
+			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %s has %d already",
+				ErrNested, limit, quoted(n.hold.Claim().Name()), calls)
+		}
+	}
+	if n.joined == nil {
+		n.joined = map[*scope]struct{}{}
+	}
+	n.joined[s] = struct{}{}
+	if s.writes {
+		n.writers++
+	}
+	return true, nil
+}
+
+func (n *nest) upgradeError() error {
+	return fmt.Errorf("%w: an exclusive lock within a shared one: %s", ErrNested, quoted(n.hold.Claim().Name()))
+}
+
+// leave ends the calls that have joined with these scopes: their functions have returned.
+func leave(joined []*scope) {
+	for _, s := range joined {
+		s.leave()
+	}
+}
+
+func (s *scope) leave() {
+	n := s.nest
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.returned = true
+	delete(n.joined, s)
+	if s.writes {
+		n.writers--
+	}
+	if len(n.joined) == 0 && n.alone != nil {
+		close(n.alone) // once: all functions on the hold have returned, so no call can join any more
+	}
+}
+
+// Unlock and Downgrade of the hold while calls are on it.
+
+// endByHand ends the hold for an Unlock that does not come from Do. If joined calls are still on the hold, endByHand
+// returns an error instead, because these calls would go on without the lock.
+func (n *nest) endByHand() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.joined) > 0 && n.hold.NotHeld(clock.Now()) == nil {
+		return fmt.Errorf("%w: joined calls on the hold: %d", ErrNested, len(n.joined))
+	}
+	n.over = true
+	return nil
+}
+
+// shareNest keeps exclusive calls from joining h, the hold of m, because Downgrade is about to share it. If exclusive joined
+// calls are still on it, shareNest returns an error instead, because readers would come in beside these calls.
+func (m *Mutex) shareNest(h *lease.Lease) error {
+	m.mu.Lock()
+	if m.hold == h && (m.nest == nil || m.nest.hold != h) {
+		m.nest = &nest{mutex: m, hold: h} // newNest finds it if h is that of a Do whose function begins just now
+	}
+	n := m.nest
+	m.mu.Unlock()
+	if n == nil || n.hold != h {
+		return nil // another call has unlocked m since
+	}
+	return n.makeShared()
+}
+
+// makeShared is shareNest's.
+func (n *nest) makeShared() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.writers > 0 {
+		return fmt.Errorf("%w: exclusive joined calls on the hold: %d", ErrNested, n.writers)
+	}
+	n.shared = true
+	return nil
+}
+
+func (n *nest) isShared() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shared
 }

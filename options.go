@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -33,6 +34,9 @@ func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
 		set.tries, set.givenTries = tries, true
+		if tries < 0 {
+			set.fail(outOfRange("WithTries", tries, "0 (no limit) or more"))
+		}
 		if !set.givenWait {
 			set.wait = 0
 		}
@@ -348,6 +352,75 @@ func WithPriority(priority int) Option {
 // For readers, false means that they do not share a lock (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
+}
+
+// WithShared makes a Mutex a reader: any number of readers can hold a name at once, but none together with a writer.
+// A writer is any lock on the name without this option, also of NewMultiMutex or redsync v4. The default is off.
+//
+// Readers that come later wait behind a writer that waits in Lock. TryLock and redsync v4 find the name taken while
+// readers overlap.
+//
+// Use a Mutex for each reader, or Do of one Mutex. A read inside a read needs Do with the context of the outer Do:
+// otherwise it can deadlock with a writer that waits.
+//
+// Readers of one process may share a lock: see docs/readers.md, and docs/modes.md for what excludes WithShared.
+func WithShared() Option {
+	return OptionFunc(func(m *Mutex) { m.change().shared = true })
+}
+
+const maxPermits = script.MaxPermits
+
+// WithPermits makes a Mutex take one of n permits of its name, instead of the lock. At most n are held at any time. n
+// is 1 to 256. By default a Mutex is a lock.
+//
+// A permit is extended, lost and unlocked as a lock is. All clients should set the same n: the largest n in use is
+// the limit. WithPermits(1) does not exclude a client that locks the name.
+//
+// Use a Mutex for each holder, or Do: many goroutines may call it on one Mutex. Inside a Do that has a permit, a call
+// for another permit of the name fails with ErrNested.
+//
+// There are no fencing tokens. See docs/permits.md, and docs/modes.md for what excludes WithPermits.
+func WithPermits(n int) Option {
+	return OptionFunc(func(m *Mutex) {
+		if n < 1 || n > maxPermits {
+			m.change().fail(outOfRange("WithPermits", n, fmt.Sprint("1 to ", maxPermits)))
+			return
+		}
+		m.change().permits = n
+	})
+}
+
+// WithWeight makes a Mutex take k permits at once, all or none. It needs WithPermits(n) and WithFair. The
+// range of k is 1 to n. The default is 1. If an option is missing or k is out of range, every operation
+// fails.
+//
+// Every client that takes permits of the name must then set WithFair. Otherwise clients that want one permit
+// could overtake a client that wants several, again and again.
+func WithWeight(k int) Option {
+	return OptionFunc(func(m *Mutex) {
+		if k < 1 || k > maxPermits {
+			m.change().fail(outOfRange("WithWeight", k, "1 to the n of WithPermits"))
+			return
+		}
+		m.change().weight = k
+	})
+}
+
+// WithNesting limits how many calls of Do and TryDo are on one hold at once: at most n, the outermost one included. A
+// call beyond n fails at once with ErrNested. See Mutex.Do for how calls join a hold.
+//
+// Two limits count for a call that joins: the limit of the outermost call, and its own limit. So with WithNesting(1)
+// no other call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second
+// one, also on the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does
+// not end, and bounds how many goroutines work under one hold.
+func WithNesting(n int) Option {
+	return OptionFunc(func(m *Mutex) {
+		if n < 1 {
+			m.change().fail(outOfRange("WithNesting", n, "1 or more"))
+			return
+		}
+		m.change().nesting = n
+	})
 }
 
 // WithHooks sets functions that the library calls with events, such as observe.Lost. Package observe says when each event

@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -177,46 +179,34 @@ func (f form) spare(answered claim.Nodes) int {
 	return min(f.before.spare(answered), f.after.spare(answered))
 }
 
-// explain returns why n's vote is not a grant, nil if it is one.
-func explain(n *quorum.Node, v claim.Vote) error {
-	switch {
-	case v.Choice == claim.Granted:
-		return nil
-	case v.Taken():
-		return &ErrNodeTaken{Node: n.Index, Address: n.Address()}
-	case v.Err == nil:
-		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
-		return &nodeMissing{node: n.Index, address: n.Address(), part: part}
-	}
-	return nodeError(n.Index, n.Address(), v.Err)
-}
+var (
+	// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
+	errWaiting = errors.New("redsync: others of this process wait for it")
 
-// errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.
-func errorsOf(res quorum.Result) []error {
-	errs := make([]error, 0, (res.Count.Refused | res.Count.Failed).Len())
-	for i, v := range res.Votes {
-		if v.Choice != claim.Granted && v.Choice != claim.Pending {
-			errs = append(errs, explain(res.Set.Nodes[i], v))
-		}
-	}
-	return errs
-}
+	// errTooLate is the reason of a Lock whose attempt has won, but whose validity had passed.
+	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
+)
 
-// unconfirmed returns why a round about a lock that is held did not win: *ErrTaken if so many nodes hold another value
-// that no quorum is left, or ErrNoQuorum if the nodes that have failed could have changed that. The errors of the nodes
-// come with either. A round that its context has cut proves nothing.
-func unconfirmed(name string, res quorum.Result) error {
-	if res.Rule == nil { // there was no round
-		return nil
+// verdict returns what an attempt with the outcome o proves about the lock of a Mutex, nil if it has won or was not made.
+// name and lines are those of the Mutex: o may be of another call in the same line.
+func verdict(name string, lines []string, o lease.Outcome) error {
+	if o.Told != nil && !o.IsUnopened() {
+		return o.Told // the very error that observers were told, not a new one with the same text
 	}
-	f := &failure{nodes: errorsOf(res)}
-	switch {
-	case res.IsTaken():
-		f.causes = []error{&ErrTaken{Nodes: indices(res.Taken), Name: name}}
-	case !res.Won && !res.Rejected && !res.Cut:
-		f.causes = []error{noQuorum(res)}
+	switch o.Kind {
+	case lease.Waiting:
+		return fail("", "", ErrFailed, errWaiting)
+	case lease.NotWon:
+		return notAcquired(name, lines, o)
+	case lease.Late:
+		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
+	case lease.Duplicates:
+		return duplicateFound(o.Duplicate)
+	case lease.Unusable:
+		return o.Err
+	case lease.NotAsked, lease.Won:
 	}
-	return fail("", "", f)
+	return nil
 }
 
 // notAcquired returns why an attempt did not win: contention if a quorum has answered, otherwise ErrNoQuorum. The errors
@@ -248,6 +238,32 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 	return name
 }
 
+// unconfirmed returns why a round about a lock that is held did not win: *ErrTaken if so many nodes hold another value
+// that no quorum is left, or ErrNoQuorum if the nodes that have failed could have changed that. The errors of the nodes
+// come with either. A round that its context has cut proves nothing.
+func unconfirmed(name string, res quorum.Result) error {
+	if res.Rule == nil { // there was no round
+		return nil
+	}
+	f := &failure{nodes: errorsOf(res)}
+	switch {
+	case res.IsTaken():
+		f.causes = []error{&ErrTaken{Nodes: indices(res.Taken), Name: name}}
+	case !res.Won && !res.Rejected && !res.Cut:
+		f.causes = []error{noQuorum(res)}
+	}
+	return fail("", "", f)
+}
+
+// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
+func deniedBy(set *quorum.Set, votes []claim.Vote) error {
+	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
+	for i, v := range votes {
+		res.Count = res.Count.With(i, v.Choice)
+	}
+	return unconfirmed("", res)
+}
+
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
@@ -273,6 +289,16 @@ func noQuorum(res quorum.Result) error {
 	return &said{why, text}
 }
 
+// errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
+var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
+
+// These are the ErrNoQuorum of an operation to which answers leave no quorum. errNameDenied: so many nodes deny the name of
+// the lock. errDenied: so many deny the operation. Other locks, or other operations, may be allowed.
+var (
+	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
+	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
+)
+
 // lasting returns what to add to the text of an error if the nodes that deny access leave no quorum.
 func lasting(rule claim.Rule, denying claim.Nodes) string {
 	if rule.Blocks(denying) {
@@ -292,11 +318,120 @@ func indices(nodes claim.Nodes) []int {
 	return list
 }
 
-// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
-func deniedBy(set *quorum.Set, votes []claim.Vote) error {
-	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
-	for i, v := range votes {
-		res.Count = res.Count.With(i, v.Choice)
+// errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.
+func errorsOf(res quorum.Result) []error {
+	errs := make([]error, 0, (res.Count.Refused | res.Count.Failed).Len())
+	for i, v := range res.Votes {
+		if v.Choice != claim.Granted && v.Choice != claim.Pending {
+			errs = append(errs, explain(res.Set.Nodes[i], v))
+		}
 	}
-	return unconfirmed("", res)
+	return errs
+}
+
+// explain returns why n's vote is not a grant, nil if it is one.
+func explain(n *quorum.Node, v claim.Vote) error {
+	switch {
+	case v.Choice == claim.Granted:
+		return nil
+	case v.Taken():
+		return &ErrNodeTaken{Node: n.Index, Address: n.Address()}
+	case v.Err == nil:
+		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
+		return &nodeMissing{node: n.Index, address: n.Address(), part: part}
+	}
+	return nodeError(n.Index, n.Address(), v.Err)
+}
+
+// nodeError returns the error of node i, which has failed because of err.
+func nodeError(i int, address string, err error) *RedisError {
+	if wire.IsWrongType(err) {
+		is := script.WrongTypeIn(err.Error())
+		err = &ErrWrongType{Key: is.Key, Type: is.Type, Node: i, Address: address, answer: err}
+	}
+	return &RedisError{Node: i, Address: address, Err: err}
+}
+
+// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on
+// several names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
+type nodeMissing struct {
+	node    int
+	address string
+	part    bool // of a lock on several names; the node does not say which of its keys are missing
+}
+
+func (e *nodeMissing) Error() string {
+	if e.part {
+		return nodeName(e.node, e.address) + ": not all keys of the lock were there"
+	}
+	return nodeName(e.node, e.address) + ": no such key"
+}
+
+// duplicateError returns ErrDuplicateNode with the two nodes that are one server.
+func duplicateError(a int, addressA string, b int, addressB string) error {
+	if addressA == addressB {
+		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
+	}
+	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
+}
+
+// ifTwo is what to do if two nodes have one run_id, but are two servers.
+const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
+
+// duplicateFound returns ErrDuplicateNode with the two nodes whose answers have shown that they are one server.
+func duplicateFound(d *quorum.Duplicate) error {
+	a, b := d.A.Address(), d.B.Address()
+	if a == b {
+		return duplicateError(d.A.Index, a, d.B.Index, b)
+	}
+	return &said{ErrDuplicateNode, oneServer(d.A.Index, a, d.B.Index, b) + ifTwo}
+}
+
+// oneServer says that two nodes are one server.
+func oneServer(a int, addressA string, b int, addressB string) string {
+	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
+}
+
+// ends are the errors for the ends of a lease.
+var ends = lease.Errors{
+	NotHeld:  ErrNotHeld,
+	Expired:  ErrLockAlreadyExpired,
+	MaxHold:  fail("", "", ErrLockAlreadyExpired, ErrMaxHold),
+	Spent:    fail("", "", ErrExtendFailed, ErrMaxHold),
+	Closed:   ErrClosed,
+	Failed:   errAbandoned,
+	Lost:     asLost,
+	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
+	Forced:   func() error { return lost(ErrForced) },
+	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
+}
+
+// errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.
+var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
+
+// asLost returns the error of a hold that was lost because of cause. missed is the last extension by the watchdog that
+// was not confirmed, nil if there is none.
+func asLost(cause error, missed *quorum.Result) error {
+	switch {
+	case errors.Is(cause, ErrLockLost):
+		return cause
+	case missed != nil && cause == ErrLockAlreadyExpired: //nolint:errorlint // a sentinel
+		return ranOut(cause, *missed)
+	}
+	return fail("", "", ErrLockLost, cause)
+}
+
+// ranOut returns the error of a hold whose time is up because nodes did not answer: over says that its time is up, and
+// res has what they said.
+func ranOut(over error, res quorum.Result) error {
+	nodes := errorsOf(res)
+	if over == ErrLockAlreadyExpired && len(nodes) > 0 { //nolint:errorlint // a sentinel
+		over = &said{over, "it has expired"} // errors of nodes would otherwise replace this text
+	}
+	return fail("", "", ErrLockLost, over, &failure{nodes: nodes})
+}
+
+// lost returns the error of a hold that was found to be over.
+func lost(why error) error {
+	return fail("", "", ErrLockLost, ErrLockAlreadyExpired, why)
 }

@@ -251,7 +251,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	}
 	keys := note("keys that were left have expired")
 	if rest.Within >= 0 {
-		keys = note(fmt.Sprintf("keys that are left go in %v at the latest", journal.Rounded(rest.Within)))
+		keys = notef("keys that are left go in %v at the latest", journal.Rounded(rest.Within))
 	}
 	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes}, keys)
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -234,4 +236,14 @@ func distinct(names []string) []string {
 	all := slices.Clone(names)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// Format writes the name and the token, for every verb. It does not write the value: String does.
+func (s Sequencer) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "redsync.Sequencer(%s, token %d)", quoted(s.Name), s.Token)
+}
+
+// LogValue returns the name and the token, for package slog. It does not return the value: String does.
+func (s Sequencer) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", journal.CutName(s.Name)), slog.Uint64("token", s.Token))
 }

@@ -153,11 +153,8 @@ func (o *options) check() (*lease.Policy, error) {
 	if err := o.excluded(); err != nil {
 		return nil, err
 	}
-	switch {
-	case o.err != nil:
+	if o.err != nil {
 		return nil, o.err
-	case o.tries < 0:
-		return nil, outOfRange("WithTries", o.tries, "0 (no limit) or more")
 	}
 	if err := o.checkPermits(); err != nil {
 		return nil, err

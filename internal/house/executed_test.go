@@ -22,7 +22,7 @@ var calls = map[string]string{"Lock": "lock", "Unlock": "unlock", "Lock that wai
 // features are the files of modes and options that neither program nor most users ask for. A file of a new mode comes
 // here, wherever it is.
 var features = []string{
-	"do.go", "fill.go", "joint.go", "lead.go", "multi.go", "nest.go", "nesting.go", "permits.go",
+	"do.go", "fill.go", "joint.go", "lead.go", "multi.go", "nesting.go", "permits.go",
 	"sequencer.go", "shared.go", "sharing.go", "surplus.go", "tokens.go",
 }
 

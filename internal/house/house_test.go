@@ -28,7 +28,7 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      12, // with unlocks: what became of the last Unlock
-		"Go files in the root": 34, // with status.go, watch.go, force.go, and bond.go, which do.go and mutex.go use
+		"Go files in the root": 31, // 24 without tests
 		"words of README.md":   598,
 	},
 	"types in the largest circle": {

@@ -2,11 +2,13 @@ package redsync
 
 import (
 	"context"
+	"errors"
 	"slices"
 
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
+
+// This file has the contexts of callers: which of them a hold ends, and what their end says.
 
 // A bond is a context from which one is derived that ends with a hold: an ending or a scope.
 type bond interface {
@@ -69,11 +71,22 @@ func apartFrom(ctx context.Context, h *lease.Lease) (waiting context.Context, st
 	return apart(ctx, func(other *lease.Lease) bool { return other == h })
 }
 
-// overSince returns why h is over, nil while it is held. A loss counts although the function has unlocked h after it.
-func overSince(h *lease.Lease) error {
-	over := h.Err(clock.Now())
-	if loss := h.Loss(); loss != nil {
-		return loss
+// contextErrors returns the error of ctx and its cause, nil if ctx is not done.
+func contextErrors(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
+		return contextErrors(i.of) //nolint:contextcheck // ctx has ended with that one
 	}
-	return over
+	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
+		return cause
+	}
+	return fail("", "", ctx.Err(), cause)
 }
+
+// An interrupt is the cause of a context that has ended with another one, which may have ended at a deadline.
+type interrupt struct{ of context.Context } //nolint:containedctx // it is read, and nothing runs under it
+
+func (i interrupt) Error() string { return i.Unwrap().Error() }
+
+// Unwrap returns the cause of that one.
+func (i interrupt) Unwrap() error { return context.Cause(i.of) }

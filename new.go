@@ -1,0 +1,234 @@
+package redsync
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+)
+
+// NewMutex returns a lock with the given name, which is its Redis key (WithPrefix puts a prefix before it). It sends nothing. The lock is
+// exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
+// empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
+// because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
+// every operation fails and says so.
+func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
+	m := r.newMutex(r.prefix() + name)
+	m.configure(options)
+	return m
+}
+
+// NewMultiMutex returns a lock on several names: it has all of them or none. There must be 1 to 64 names, each as for
+// NewMutex. Their order does not matter. With one name it is a plain lock.
+//
+// An attempt takes one round trip. Locks on several names cannot deadlock. The lock excludes every other lock that
+// has one of its names. Fence returns one token for all names.
+//
+// Without WithFair, locks on single names may overtake it again and again. With a Redis Cluster or a Ring, give the
+// names a common hash tag, as in {acc}:1 and {acc}:2.
+//
+// The options are those of NewMutex. WithValue, WithShared and WithPermits are errors, and WithHandOver has no
+// effect. See docs/several-names.md.
+func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
+	all := distinct(names)
+	if len(all) == 1 {
+		return r.NewMutex(all[0], options...)
+	}
+	for i, prefix := 0, r.prefix(); i < len(all); i++ {
+		all[i] = prefix + all[i]
+	}
+	m := r.newMutex("")
+	m.setNames(all)
+	m.configure(options)
+	return m
+}
+
+// newMutex returns a Mutex with a key, which configure must make ready.
+func (r *Redsync) newMutex(key string) *Mutex {
+	if r == nil {
+		r = &Redsync{} // r comes from an Open that failed, and has no nodes
+	}
+	m := &Mutex{core: r.core, set: r.set}
+	m.room.Init(key)
+	return m
+}
+
+// With returns a Redsync on the same nodes. The options change the defaults of its locks.
+// Close of r or of any Redsync that With returned closes all of them.
+func (r *Redsync) With(options ...Option) *Redsync {
+	m := r.newMutex(r.prefix())
+	m.apply(options)
+	m.settle()
+	return &Redsync{core: m.core, set: m.set}
+}
+
+// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
+// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
+// take options. An option that is applied to a held Mutex takes effect with its next Lock.
+type Option interface {
+	Apply(*Mutex)
+}
+
+// OptionFunc is a function that configures a Mutex.
+type OptionFunc func(*Mutex)
+
+// Apply calls f(m).
+func (f OptionFunc) Apply(m *Mutex) {
+	if f == nil {
+		m.change().fail(errors.New("redsync: nil OptionFunc"))
+		return
+	}
+	f(m)
+}
+
+// change returns the settings of m for an option to change. Until the first change m shares its settings
+// with others; change makes a copy that belongs to m alone.
+func (m *Mutex) change() *settings {
+	if !m.changed {
+		base := &defaultOptions
+		if m.set != nil {
+			base = &m.set.options
+		}
+		m.set, m.changed = newSettings(base), true
+		m.set.givenTries, m.set.givenWait = false, false // what is given now replaces the other
+	}
+	m.set.policy = nil
+	return m.set
+}
+
+// apply lets options change the settings of m.
+func (m *Mutex) apply(options []Option) {
+	for i, o := range options {
+		if o == nil {
+			m.change().fail(fmt.Errorf("redsync: option #%d is nil", i))
+			continue
+		}
+		o.Apply(m)
+	}
+}
+
+// settle makes what follows from the settings of m. m then shares its settings with other Mutexes, if that is possible.
+func (m *Mutex) settle() {
+	if m.changed && m.core != nil {
+		set, shared := m.core.recents.settle(m.set)
+		m.set, m.changed = set, !shared
+	}
+}
+
+// configure gives m, which is new, its options.
+func (m *Mutex) configure(options []Option) {
+	m.apply(options)
+	if m.set != nil && m.set.adopts != nil {
+		m.takeWholeName(m.set.adopts.sequencer)
+	}
+	m.checkNames()
+	if m.set != nil && m.set.adopts != nil {
+		m.adoptNamed()
+	}
+	m.settle()
+	m.prepare()
+}
+
+// checkNames makes the operations of m fail if no lock can have its names.
+func (m *Mutex) checkNames() {
+	var err error
+	prefix := m.prefix()
+	if m.several != nil {
+		err = m.core.checkNames(prefix, m.several.names)
+	} else {
+		err = checkName(prefix, m.room.Name())
+	}
+	if err != nil {
+		m.change().fail(err)
+	}
+}
+
+// adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit that hold, its operations will fail.
+func (m *Mutex) adoptNamed() {
+	set := m.change()
+	own := *set.adopts // the Redsync may have the same for other Mutexes
+	m.adopts, set.adopts = &own, &own
+	names, err := set.adopt(m.label(), m.names())
+	if err != nil {
+		set.fail(err)
+	} else if len(names) != len(m.names()) {
+		m.setNames(names)
+		m.checkNames()
+	}
+}
+
+// setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
+// and its label stays empty, so that no error lists thousands of names.
+func (m *Mutex) setNames(names []string) {
+	m.change().several, m.several = true, &several{names: names}
+	if len(names) <= claim.MaxLines {
+		m.several.label = joinNames(names)
+	}
+}
+
+// prefix returns the prefix of r's locks. r may be nil.
+func (r *Redsync) prefix() string {
+	if r == nil || r.set == nil {
+		return ""
+	}
+	return r.set.prefix
+}
+
+// prefix returns the prefix that the names of m have.
+func (m *Mutex) prefix() string {
+	if m.set == nil {
+		return ""
+	}
+	return m.set.prefix
+}
+
+// replacePrefix gives the names of m, which is new, another prefix.
+func (m *Mutex) replacePrefix(prefix string) {
+	former := len(m.prefix())
+	m.change().prefix = prefix
+	if m.several == nil {
+		m.room.Init(prefix + m.room.Name()[former:])
+		return
+	}
+	names := make([]string, 0, len(m.several.names))
+	for _, name := range m.several.names {
+		names = append(names, prefix+name[former:])
+	}
+	m.setNames(names)
+}
+
+// takeWholeName takes the prefix off the names of m again if the program has given the names of s, which have it already.
+func (m *Mutex) takeWholeName(s Sequencer) {
+	prefix := m.prefix()
+	switch names := s.Names(); {
+	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
+	case m.several == nil:
+		if m.room.Name() == prefix+s.Name {
+			m.room.Init(s.Name)
+		}
+	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
+		m.setNames(names)
+	}
+}
+
+// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a policy.
+func (m *Mutex) prepare() {
+	switch {
+	case m.core == nil:
+	case m.set.policy != nil:
+		m.terms = m.termsBy(m.set.policy)
+	default:
+		m.terms.Keeper = &m.core.keeper // see isMade
+	}
+}
+
+// isMade reports whether NewMutex or NewMultiMutex has made m, so that its names stay as they are: leases use their memory.
+func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
+
+// twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
+func (m *Mutex) twin() *Mutex {
+	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.label())
+	twin.prepare()
+	return twin
+}
