@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 )
 
 // This file shows what begins and ends with a lease: its alarms, and what others are told of it.
@@ -24,7 +24,7 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			wall := clocktest.StepWall(t)
-			terms := newTermsOf(t, timingOf(expiry), on(puppet.Yes))
+			terms := newTermsOf(t, timingOf(expiry), on(scripted.Yes))
 			l, start := begun(t, terms), time.Now()
 			lost := l.Lost(clock.Now())
 			time.Sleep(ms)
@@ -37,7 +37,7 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 
 func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := on(puppet.Yes)
+		p := on(scripted.Yes)
 		terms := newTerms(t, p)
 		l := begun(t, terms)
 		terms.Keeper.expiries.Drop(&l.expiry) // the schedule has taken the alarm off
@@ -57,7 +57,7 @@ func (l *listener) Ended(loss error) { l.f(loss) }
 // sees it if the two meet.
 func TestListenerIsForgottenWhileTheEndIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := begun(t, newTerms(t, on(puppet.Yes)))
+		l := begun(t, newTerms(t, on(scripted.Yes)))
 		told := 0
 		to := &listener{func(error) {
 			told++

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 )
 
 // This file shows the states of a lease.
@@ -344,7 +344,7 @@ func walking(t *testing.T, path []string, f func(t *testing.T, w *walk)) {
 
 // The first Extend of a lease may come at the same moment as its end. When End has returned, nothing more is sent.
 func TestEndAndTheFirstExtendAtOnce(t *testing.T) {
-	p := on(puppet.Yes)
+	p := on(scripted.Yes)
 	terms := newTermsOf(t, timingOf(time.Hour), p, p, p)
 	for range 1000 {
 		l := begun(t, terms)

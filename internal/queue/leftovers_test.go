@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // stuck returns the splits of a waiter for which keys have been in the way for splitFor, on the first of five nodes. They
