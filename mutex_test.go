@@ -15,8 +15,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -24,8 +24,8 @@ import (
 // see lock_test.go, adopt_test.go and close_test.go in tests.
 
 // onYes returns a Redsync on a node that grants everything, and the node. The end of the test closes it.
-func onYes(t *testing.T) (*Redsync, *puppet.Puppet) {
-	p := &puppet.Puppet{Answer: puppet.Yes}
+func onYes(t *testing.T) (*Redsync, *scripted.Puppet) {
+	p := &scripted.Puppet{Answer: scripted.Yes}
 	rs := New(p)
 	t.Cleanup(func() { require.NoError(t, rs.Close(context.WithoutCancel(t.Context()))) })
 	return rs, p
@@ -205,22 +205,22 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 	var mu sync.Mutex
 	var late []wire.Request // the requests to one node
 	answers := false        // the node answers at once
-	slow := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+	slow := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers {
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}
 		late = append(late, req)
 		return nil, nil
 	}}
 	answered := func(late []wire.Request) {
 		for _, req := range late {
-			reply, _ := puppet.Yes(req)
+			reply, _ := scripted.Yes(req)
 			req.To.Receive(req.Tag, *reply)
 		}
 	}
-	rs := New(&puppet.Puppet{Answer: puppet.Yes}, &puppet.Puppet{Answer: puppet.Yes}, slow)
+	rs := New(&scripted.Puppet{Answer: scripted.Yes}, &scripted.Puppet{Answer: scripted.Yes}, slow)
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

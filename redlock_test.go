@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/safety"
-	"github.com/seed14bd9ef4/redsync/internal/stall"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/internal/testmain"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/safety"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testmain"
 )
 
 // This file tests the algorithm's safety properties from outside. It plays every scene of package safety, in virtual

@@ -10,10 +10,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/nonsense"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/badreply"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -21,12 +21,12 @@ import (
 // that refuses. Any other answer is an error of the node. Each command has a reader of its own: the answer that grants
 // a plain SET means nothing for a script.
 func FuzzVotes(f *testing.F) {
-	for _, v := range nonsense.Values() {
+	for _, v := range badreply.Values() {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
 	}
 	register := regexp.MustCompile(`^[0-9]+$`)
 	var reply wire.Reply
-	node := &puppet.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return &reply, nil }}
+	node := &scripted.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return &reply, nil }}
 	rs := New(node)
 	set := rs.core.keeper.Set
 	terms := map[bool]*lease.Terms{
@@ -34,7 +34,7 @@ func FuzzVotes(f *testing.F) {
 		true:  &rs.NewMutex("lock", WithFencing()).terms,
 	}
 	f.Fuzz(func(t *testing.T, shape uint8, n, done int64, text string, how uint8) {
-		drawn := nonsense.Value{Shape: shape, N: n, Done: done, Text: text}
+		drawn := badreply.Value{Shape: shape, N: n, Done: done, Text: text}
 		value := drawn.Reply()
 		reply = wire.Reply{Value: value, Fate: wire.Answered, Conn: 1}
 		fences, queues := how&1 != 0, how&2 != 0

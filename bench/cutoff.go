@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // cutExpiry is short, because each measurement first waits for one and a half expiries.

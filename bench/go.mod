@@ -2,7 +2,11 @@ module github.com/seed14bd9ef4/redsync/bench
 
 go 1.26.0
 
-replace github.com/seed14bd9ef4/redsync => ../
+replace (
+	github.com/seed14bd9ef4/redsync => ../
+	github.com/seed14bd9ef4/redsync/proof => ../proof
+	github.com/seed14bd9ef4/redsync/redsyncotel => ../redsyncotel
+)
 
 require (
 	github.com/bsm/redislock v0.10.0
@@ -10,6 +14,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/seed14bd9ef4/redsync v0.0.0-00010101000000-000000000000
+	github.com/seed14bd9ef4/redsync/proof v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 )
 

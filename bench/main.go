@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 // nodes is the number of independent nodes. A contender whose field single is set uses only the first one.

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed14bd9ef4/redsync/internal/cost"
+	"github.com/seed14bd9ef4/redsync/proof/cost"
 )
 
 // The two checkouts that the scene compares.
@@ -27,7 +27,7 @@ const (
 var ownCostScene = scene{
 	name: "own-cost",
 	about: "What the library itself costs, on nodes in the process that answer at once and allocate nothing " +
-		"(internal/cost). Times are processor time of one call, with one CPU; of a held lock, of its NewMutex and Lock. " +
+		"(proof/cost). Times are processor time of one call, with one CPU; of a held lock, of its NewMutex and Lock. " +
 		"With -beside another checkout takes turns with this one. It has no row for what it cannot do.",
 	variant: "call",
 	columns: []column{
@@ -128,9 +128,9 @@ func copyCost(dir, checkout string) error {
 	if err != nil {
 		return err
 	}
-	files, err := filepath.Glob("internal/cost/*.go")
+	files, err := filepath.Glob("proof/cost/*.go")
 	if err == nil && len(files) == 0 {
-		err = errors.New("internal/cost is not here: run this from the top of the repository")
+		err = errors.New("proof/cost is not here: run this from the top of the repository")
 	}
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func copyCost(dir, checkout string) error {
 		return err
 	}
 	name, versions, _ := strings.Cut(string(module), "\n")
-	text := fmt.Sprintf("%s/internal/cost/own\n%s\nrequire %s v0.0.0\nreplace %[3]s => %s\n", name, versions, strings.TrimPrefix(name, "module "), library)
+	text := fmt.Sprintf("%s/proof/cost/own\n%s\nrequire %s v0.0.0\nreplace %[3]s => %s\n", name, versions, strings.TrimPrefix(name, "module "), library)
 	return errors.Join(os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600),
 		os.WriteFile(filepath.Join(dir, "go.sum"), slices.Concat(sums, others), 0o600))
 }

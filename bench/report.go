@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 const reportBegins = "Measured at commit "

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // servers are redis-server processes and the folder with their files.

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/fencing"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // onRedis runs f with an embedded Redis in virtual time, and with a real server if there is one.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/fencing"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
 )
 
 // The tests with real databases are in examples/fencing, so that this module does not

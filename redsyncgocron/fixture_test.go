@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testmain"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testmain"
 	"github.com/seed14bd9ef4/redsync/redsyncgocron"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )

@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
 // startServers starts n servers: processes of program, or servers inside this process if program is "".

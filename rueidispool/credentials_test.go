@@ -17,7 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // The program of the README compiles as it stands, and with one address. It works with the lock on real servers, and fails with

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/wire/wiretest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/wiretest"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
 // This file shows what an attacker can do, and what not, as far as no other file does: see the table in docs/safety.md.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 

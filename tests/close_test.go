@@ -18,11 +18,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -78,7 +78,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 // A slowPool is a node that answers ten thousand requests per second. It refuses requests while it owes 1100 replies,
 // as a pool does at 32,768.
 type slowPool struct {
-	puppet.Puppet
+	scripted.Puppet
 	sync.Mutex
 	owed             []wire.Request
 	frozen, running  bool
@@ -216,8 +216,8 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 			var start time.Time
 			var times []time.Duration
 			answers := 0
-			rs := redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
-				reply, _ := puppet.Yes(req)
+			rs := redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+				reply, _ := scripted.Yes(req)
 				switch {
 				case req.Args[0] == "set":
 					return reply, nil

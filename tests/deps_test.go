@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // mayImport lists, for the packages of the library, what their code may import besides the standard library. A "." stands
@@ -42,17 +42,17 @@ var mayImport = map[string]string{
 	".": "./internal/queue ./internal/lease ./internal/quorum ./internal/claim ./internal/script ./internal/wire ./pool ./observe " +
 		"./internal/clock ./internal/notice ./internal/jitter ./internal/journal ./internal/peek ./internal/watch " +
 		"./internal/address ./internal/foreign github.com/hashicorp/go-multierror " + goRedis,
-	"./redsynctest": ". ./pool ./observe ./internal/script ./internal/embedded ./internal/realredis " + goRedis,
+	"./redsynctest": ". ./pool ./observe ./internal/script ./internal/testkit/embedded ./internal/testkit/realredis " + goRedis,
 }
 
 const goRedis = "github.com/redis/go-redis/v9/"
 
 // forTests are the packages that are for tests alone.
-const forTests = "testing testing/ ./redsynctest ./internal/embedded ./internal/realredis ./internal/stall " +
+const forTests = "testing testing/ ./redsynctest ./internal/testkit/embedded ./internal/testkit/realredis ./internal/testkit/stall " +
 	"github.com/alicebob/miniredis/ github.com/yuin/gopher-lua/ github.com/stretchr/testify/"
 
 // nobodyImports are programs and test suites with modules of their own. No package may import them.
-const nobodyImports = "./chaos/ ./bench/ ./examples/"
+const nobodyImports = "./proof/chaos/ ./bench/ ./examples/"
 
 type listedPackage struct {
 	ImportPath                         string

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -193,7 +193,7 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 // A stage is three puppets. The test delivers their replies, in any order.
 type stage struct {
 	*redsync.Redsync
-	puppets [3]*puppet.Puppet
+	puppets [3]*scripted.Puppet
 	grants  bool            // the puppets grant at once, and do not say which servers they are
 	waiting [3]wire.Request // the last request to each that it has not granted at once
 	servers [3]*wire.Server // where one is set, that puppet answers a PING at once
@@ -202,12 +202,12 @@ type stage struct {
 func newStage() *stage {
 	s := &stage{grants: true}
 	for i := range s.puppets {
-		s.puppets[i] = &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+		s.puppets[i] = &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			switch {
 			case req.Args[0] == "ping" && s.servers[i] != nil:
 				return &wire.Reply{Value: "PONG", Fate: wire.Answered, Conn: 1, Server: s.servers[i]}, nil
 			case s.grants:
-				return puppet.Yes(req)
+				return scripted.Yes(req)
 			}
 			s.waiting[i] = req
 			return nil, nil

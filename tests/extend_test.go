@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -66,12 +66,12 @@ func (lacksScript) RedisError()   {}
 func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []wire.Request
-		m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+		m := locked(t, redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if isExtend(req) {
 				asked = append(asked, req)
 				return nil, nil
 			}
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}}).NewMutex("lock", withExpiry(9*sec)))
 		var wg sync.WaitGroup
 		for range 2 {
@@ -81,7 +81,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 		}
 		want := time.Now().Add(9*sec - 92*ms)
 		for _, i := range []int{1, 0} {
-			reply, _ := puppet.Yes(asked[i])
+			reply, _ := scripted.Yes(asked[i])
 			asked[i].To.Receive(asked[i].Tag, *reply)
 			synctest.Wait()
 			assert.Equal(t, want, m.Until())
@@ -97,10 +97,10 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	for _, option := range []redsync.Option{forever, withSetNXOnExtend} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
-			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+			m := locked(t, redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 				switch {
 				case !refusing.Load():
-					return puppet.Yes(req)
+					return scripted.Yes(req)
 				case req.Args[0] == "eval":
 					return nil, errPuppet
 				}

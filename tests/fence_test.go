@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -216,11 +216,11 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 func TestFenceBareOKIsNoGrant(t *testing.T) {
 	for _, option := range []redsync.Option{withTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
-			rs := redsync.New(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+			rs := redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 				if len(req.Args) > 11 { // it has more arguments than a release
 					return &wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}, nil
 				}
-				return puppet.Yes(req)
+				return scripted.Yes(req)
 			}})
 			m := rs.NewMutex("lock", option, withFencing)
 			require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
@@ -513,14 +513,14 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 }
 
 // A liar returns a node that answers each acquire with a token as lie says, and everything else with yes.
-func liar(lie func(proposal uint64) []any) *puppet.Puppet {
-	return &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+func liar(lie func(proposal uint64) []any) *scripted.Puppet {
+	return &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 		keys, isScript := req.Args[min(2, len(req.Args)-1)].(int)
 		if !isScript || len(req.Args) < 3+keys+7-1 {
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}
 		if _, isAcquire := req.Args[3+keys+1].(int64); !isAcquire {
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}
 		proposal, _ := strconv.ParseUint(req.Args[len(req.Args)-2].(string), 10, 64)
 		reply := lie(proposal)

@@ -22,9 +22,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -253,13 +253,13 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 
 // Nodes whose replies the test decides.
 
-// errPuppet is the error of a broken connection to a puppet.
+// errPuppet is the error of a broken connection to a scripted.
 var errPuppet = errors.New("the string broke")
 
 // A journal is a puppet that notes when it is sent extensions and releases. It takes every script that is not an
 // extension for a release.
 type journal struct {
-	puppet.Puppet
+	scripted.Puppet
 	start time.Time
 
 	mu       sync.Mutex
@@ -267,11 +267,11 @@ type journal struct {
 	releases []time.Duration
 }
 
-// newJournal returns a journal that answers with answer, or with puppet.Yes if answer is nil.
+// newJournal returns a journal that answers with answer, or with scripted.Yes if answer is nil.
 func newJournal(answer func(wire.Request) (*wire.Reply, error)) *journal {
 	j := &journal{start: time.Now()}
 	if answer == nil {
-		answer = puppet.Yes
+		answer = scripted.Yes
 	}
 	j.Answer = func(req wire.Request) (*wire.Reply, error) {
 		j.note(req)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // Waiters whose tickets never run out have been written by somebody else. If nobody refreshes them, they keep out WithFair for

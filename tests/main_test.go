@@ -6,7 +6,7 @@ package redsync_test
 import (
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/testmain"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testmain"
 )
 
 func TestMain(m *testing.M) { testmain.RunWaiting(m) }

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
 // This file tests how many attempts are made by calls that wait for several names.

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // This file tests WithOwner: what values say with it, in each mode, and which locks are then handed over or shared.

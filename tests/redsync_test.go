@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -45,7 +45,7 @@ func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 func puppets(n, granting int) *redsync.Redsync {
 	var pools []pool.Pool
 	for i := range n {
-		p := &puppet.Puppet{Answer: puppet.Yes}
+		p := &scripted.Puppet{Answer: scripted.Yes}
 		if i >= granting {
 			p.Answer = func(req wire.Request) (*wire.Reply, error) {
 				if req.Args[0] == "set" {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
 // This file shows what TryLock does after a split vote, as when several processes start a job at each tick.

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -161,9 +161,9 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sane atomic.Bool // the node answers as it should
-				p := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+				p := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 					if req.Args[0] == "set" || sane.Load() {
-						return puppet.Yes(req)
+						return scripted.Yes(req)
 					}
 					return answer()
 				}}
@@ -196,7 +196,7 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 		after := func(d time.Duration, req wire.Request, do func() any) {
 			time.AfterFunc(d, func() { req.To.Receive(req.Tag, wire.Reply{Value: do(), Fate: wire.Answered}) })
 		}
-		p := &puppet.Puppet{}
+		p := &scripted.Puppet{}
 		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // overtaken by the release
 				after(sec, req, func() any {
@@ -226,7 +226,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var last time.Duration
-		p := &puppet.Puppet{}
+		p := &scripted.Puppet{}
 		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // executed after 3 s: the key lives for 11 s
 				time.AfterFunc(3*sec, func() {
@@ -272,7 +272,7 @@ func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &puppet.Puppet{Answer: answer}
+			p := &scripted.Puppet{Answer: answer}
 			erred(t, redsync.New(p).NewMutex("lock").TryLock())
 			time.Sleep(20 * sec)
 			assert.Equal(t, 1, p.Count("evalsha"))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
 )
 
 // This file tests what happens when the wall clock is set while a lock is held. For steps of both clocks see

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -23,7 +23,7 @@ func deafToExtensions(req wire.Request) (*wire.Reply, error) {
 	if isExtend(req) {
 		return nil, nil
 	}
-	return puppet.Yes(req)
+	return scripted.Yes(req)
 }
 
 // failingJournal returns a journal that fails extensions while the flag is set.
@@ -33,7 +33,7 @@ func failingJournal() (*atomic.Bool, *journal) {
 		if isExtend(req) && failing.Load() {
 			return nil, errPuppet
 		}
-		return puppet.Yes(req)
+		return scripted.Yes(req)
 	})
 }
 
@@ -110,7 +110,7 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 // The nodes do not answer extensions. Otherwise the answer to each would be a second event.
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: deafToExtensions}
+		p := &scripted.Puppet{Answer: deafToExtensions}
 		rs := redsync.New(p).With(nineSeconds, withWatchdog)
 		for i := range 300 {
 			locked(t, rs.NewMutex(strconv.Itoa(i)))
@@ -142,7 +142,7 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 					asked = req
 					return nil, nil
 				}
-				return puppet.Yes(req)
+				return scripted.Yes(req)
 			})
 			m := locked(t, redsync.New(j).NewMutex("lock", withWatchdog, withSetNXOnExtend))
 			time.Sleep(4 * sec)

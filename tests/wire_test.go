@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // This file runs the lines of docs/wire.md, in their order, on each of five servers, and compares what the page shows.

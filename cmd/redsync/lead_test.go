@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // TestLeadEnds: TERM and INT reach COMMAND, and COMMAND is killed after --kill-after if it goes on. Then the next one leads.

@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // startTLS is the command tls of scripts. The node demands a certificate of its clients.

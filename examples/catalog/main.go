@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 const readers = 3

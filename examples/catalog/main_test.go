@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 

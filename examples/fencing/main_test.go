@@ -17,8 +17,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 func TestMain(m *testing.M) {

@@ -23,7 +23,7 @@ import (
 	"io"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 const (

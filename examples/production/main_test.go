@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // asProgram is a variable in whose presence this binary is the program.

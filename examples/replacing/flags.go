@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 // config holds the flags.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
 )
 
 // call makes a function a firer.

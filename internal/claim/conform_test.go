@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // This file shows that each claim does on a node what its interface says. A new claim has a row here.

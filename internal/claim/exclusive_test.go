@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // reads returns the answer that a reply stands for.

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // told returns the vote of a node that has these values at keys.

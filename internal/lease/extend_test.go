@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -29,7 +29,7 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 	}{"somebody waits": {crowd{}, true}, "nobody waits": {nobody{}, false}} {
 		synctest.Test(t, func(t *testing.T) {
 			t.Log(name)
-			node := on(puppet.Yes)
+			node := on(scripted.Yes)
 			terms := newTerms(t, node)
 			terms.Keeper.Waiters, terms.Keeper.Process = test.waiters, script.NewProcess()
 			l := begun(t, terms)
@@ -45,13 +45,13 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 // A Downgrade moves the end of the validity only if a quorum confirms it, as an extension does.
 func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, lost := on(puppet.Yes), false
-		others := func() *puppet.Puppet {
+		one, lost := on(scripted.Yes), false
+		others := func() *scripted.Puppet {
 			return on(func(req wire.Request) (*wire.Reply, error) {
 				if lost {
 					return nil, nil // no answer
 				}
-				return puppet.Yes(req)
+				return scripted.Yes(req)
 			})
 		}
 		terms := newTerms(t, one, others(), others())
@@ -76,7 +76,7 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 // A lease that is over sends no Downgrade: readers must not get in beside the next holder.
 func TestADowngradeOfALeaseThatIsOverSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := on(puppet.Yes)
+		node := on(scripted.Yes)
 		l := begun(t, newTerms(t, node))
 		sent := len(node.Sent())
 		time.Sleep(8 * sec)

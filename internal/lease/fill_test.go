@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -172,8 +172,8 @@ func broken(wire.Request) (*wire.Reply, error) { return &wire.Reply{Err: errBrok
 var errBroken = errors.New("the connection broke")
 
 // on returns a puppet whose answers answer makes.
-func on(answer func(wire.Request) (*wire.Reply, error)) *puppet.Puppet {
-	return &puppet.Puppet{Answer: answer}
+func on(answer func(wire.Request) (*wire.Reply, error)) *scripted.Puppet {
+	return &scripted.Puppet{Answer: answer}
 }
 
 // An answer is what a node says instead of a result.

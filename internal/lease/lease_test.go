@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 )
 
 // This file shows the states of a lease.
@@ -344,7 +344,7 @@ func walking(t *testing.T, path []string, f func(t *testing.T, w *walk)) {
 
 // The first Extend of a lease may come at the same moment as its end. When End has returned, nothing more is sent.
 func TestEndAndTheFirstExtendAtOnce(t *testing.T) {
-	p := on(puppet.Yes)
+	p := on(scripted.Yes)
 	terms := newTermsOf(t, timingOf(time.Hour), p, p, p)
 	for range 1000 {
 		l := begun(t, terms)
@@ -372,7 +372,7 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			wall := clocktest.StepWall(t)
-			terms := newTermsOf(t, timingOf(expiry), on(puppet.Yes))
+			terms := newTermsOf(t, timingOf(expiry), on(scripted.Yes))
 			l, start := begun(t, terms), time.Now()
 			lost := l.Lost(clock.Now())
 			time.Sleep(ms)
@@ -385,7 +385,7 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 
 func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := on(puppet.Yes)
+		p := on(scripted.Yes)
 		terms := newTerms(t, p)
 		l := begun(t, terms)
 		terms.Keeper.expiries.Drop(&l.expiry) // the schedule has taken the alarm off
@@ -405,7 +405,7 @@ func (l *listener) Ended(loss error) { l.f(loss) }
 // sees it if the two meet.
 func TestListenerIsForgottenWhileTheEndIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := begun(t, newTerms(t, on(puppet.Yes)))
+		l := begun(t, newTerms(t, on(scripted.Yes)))
 		told := 0
 		to := &listener{func(error) {
 			told++

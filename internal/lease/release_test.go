@@ -11,8 +11,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -35,7 +35,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			if !reached.Load() {
 				return broken(req)
 			}
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		})
 		terms := newTermsOf(t, timingOf(sec), p)
 		l := acquiredOn(terms)

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -26,7 +26,7 @@ func reading(t *testing.T) *Terms {
 			acquired = true
 			return answered(granted), nil
 		}
-		return puppet.Yes(req)
+		return scripted.Yes(req)
 	}))
 	terms.Claim = claimtest.Shared("lock")
 	terms.Joins = true

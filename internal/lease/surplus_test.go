@@ -14,8 +14,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -29,7 +29,7 @@ const (
 
 // A counter is a node that grants permits.
 type counter struct {
-	*puppet.Puppet
+	*scripted.Puppet
 
 	mu    sync.Mutex
 	asked []wire.Request // acquires without a reply
@@ -39,7 +39,7 @@ type counter struct {
 
 func newCounter() *counter {
 	c := &counter{found: script.Mine}
-	c.Puppet = &puppet.Puppet{Answer: c.answer}
+	c.Puppet = &scripted.Puppet{Answer: c.answer}
 	return c
 }
 

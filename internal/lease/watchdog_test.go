@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -36,7 +36,7 @@ func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
 
 // A deaf is a node that answers no extension: the test answers in its place.
 type deaf struct {
-	*puppet.Puppet
+	*scripted.Puppet
 	mu    sync.Mutex
 	asked []wire.Request
 }
@@ -45,7 +45,7 @@ func newDeaf() *deaf {
 	d := &deaf{}
 	d.Puppet = on(func(req wire.Request) (*wire.Reply, error) {
 		if !isExtend(req) {
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -57,7 +57,7 @@ func newDeaf() *deaf {
 
 // grants lets the node grant an extension.
 func (d *deaf) grants(req wire.Request) {
-	reply, _ := puppet.Yes(req)
+	reply, _ := scripted.Yes(req)
 	tells(req, *reply)
 }
 

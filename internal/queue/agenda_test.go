@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // This file shows when a waiter has something to do, and what.

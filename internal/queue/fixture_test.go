@@ -13,12 +13,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -50,8 +50,8 @@ type house struct {
 	*testing.T
 	*Group
 	keeper  lease.Keeper
-	puppets []*puppet.Puppet
-	answer  func(node int, req wire.Request) (*wire.Reply, error) // puppet.Yes, unless it is replaced
+	puppets []*scripted.Puppet
+	answer  func(node int, req wire.Request) (*wire.Reply, error) // scripted.Yes, unless it is replaced
 	claim   claim.Claim
 	values  int
 	calls   []*call        // all that have stood in a line
@@ -87,10 +87,10 @@ func inHouse(t *testing.T, n int, play func(h *house)) {
 func newHouse(t *testing.T, nodes int) *house {
 	t.Helper()
 	h := &house{T: t, claim: claimtest.Exclusive("lock")}
-	h.answer = func(_ int, req wire.Request) (*wire.Reply, error) { return puppet.Yes(req) }
+	h.answer = func(_ int, req wire.Request) (*wire.Reply, error) { return scripted.Yes(req) }
 	var pools []wire.Pool
 	for i := range nodes {
-		p := &puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) { return h.answer(i, req) }}
+		p := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) { return h.answer(i, req) }}
 		h.puppets, pools = append(h.puppets, p), append(pools, p)
 	}
 	h.Group = GroupOf(pools, claimtest.Majority(nodes))

@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // This file shows how waiters for several names stand in the lines of a process.

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 )
 
 // refusedBy is the outcome of an attempt that keys were in the way of, which end at these times from now, by node. 0

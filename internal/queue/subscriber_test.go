@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -39,7 +39,7 @@ func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
 
 // A mute is a pool through which nobody can subscribe.
 type mute struct {
-	*puppet.Puppet
+	*scripted.Puppet
 	closed *int
 }
 

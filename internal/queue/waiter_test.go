@@ -13,8 +13,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -127,7 +127,7 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 						ticket = w.ticket.String()
 						meanwhile(h, w)
 					}
-					return puppet.Yes(req)
+					return scripted.Yes(req)
 				}
 				before := len(h.puppets[0].Sent())
 				assert.False(h, h.unlocks(giver))
@@ -154,7 +154,7 @@ func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
 			if req.Args[0] == "set" {
 				return &wire.Reply{Fate: wire.Answered, Conn: 1}, nil // the key is there already
 			}
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}
 		w := h.waits(h.terms(), h.refused())
 		w.agenda.followsRelease = true

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -178,7 +178,7 @@ func TestRepetitionIsSentInFull(t *testing.T) {
 // whose token has changed meanwhile. It knows the answer only to a command that one of the nodes was sent.
 type repeating struct {
 	*act
-	nodes []*puppet.Puppet
+	nodes []*scripted.Puppet
 	made  *int
 }
 

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -43,7 +43,7 @@ const (
 type scene struct {
 	*testing.T // nil outside of inScene
 	*Set
-	puppets []*puppet.Puppet
+	puppets []*scripted.Puppet
 	refuse  []error  // by node: why its pool refuses to send
 	silent  []moment // by node: since when it has owed a reply; zero if it does not
 }
@@ -55,7 +55,7 @@ func (m *moment) set(t time.Time) { m.Store(t.UnixNano()) }
 
 // A listener is a puppet that tells for how long its node has been silent.
 type listener struct {
-	*puppet.Puppet
+	*scripted.Puppet
 	silent *moment
 }
 
@@ -71,7 +71,7 @@ func newScene(n int) *scene {
 	s := &scene{refuse: make([]error, n), silent: make([]moment, n)}
 	var pools []wire.Pool
 	for i := range n {
-		p := &puppet.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return nil, s.refuse[i] }}
+		p := &scripted.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return nil, s.refuse[i] }}
 		s.puppets, pools = append(s.puppets, p), append(pools, listener{p, &s.silent[i]})
 	}
 	s.Set = setOf(pools...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -131,7 +131,7 @@ func TestReasonOfARestartedNodeAges(t *testing.T) {
 
 // A linked node is a puppet that tells whether its connection is open.
 type linked struct {
-	*puppet.Puppet
+	*scripted.Puppet
 	open bool
 }
 
@@ -155,7 +155,7 @@ func TestSetIsOpenAsSoonAsAQuorumAndAllButLateNodesAre(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pools []wire.Pool
 			for i := range 5 {
-				pools = append(pools, linked{&puppet.Puppet{}, c.open.Has(i)})
+				pools = append(pools, linked{&scripted.Puppet{}, c.open.Has(i)})
 			}
 			s := setOf(pools...)
 			s.known.late.add(c.late)

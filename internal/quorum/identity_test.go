@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -234,7 +234,7 @@ func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
 
 // A met pool says whether its client has met the node before.
 type met struct {
-	*puppet.Puppet
+	*scripted.Puppet
 	before bool
 	asked  int
 }
@@ -252,8 +252,8 @@ func TestOneAcquireIntroduces(t *testing.T) {
 		"nobody has met them":   {[]wire.Pool{&met{}, &met{}}, true},
 		"all are known":         {[]wire.Pool{&met{before: true}, &met{before: true}}, false},
 		"one is not":            {[]wire.Pool{&met{}, &met{before: true}}, true},
-		"one does not tell":     {[]wire.Pool{&met{before: true}, &puppet.Puppet{}}, true},
-		"the last has been met": {[]wire.Pool{&puppet.Puppet{}, &met{before: true}}, true},
+		"one does not tell":     {[]wire.Pool{&met{before: true}, &scripted.Puppet{}}, true},
+		"the last has been met": {[]wire.Pool{&scripted.Puppet{}, &met{before: true}}, true},
 	} {
 		s := setOf(c.pools...)
 		assert.Equal(t, c.want, s.FirstToIdentify(), name)

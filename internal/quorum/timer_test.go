@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -49,11 +49,11 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := false
-		s := setOf(&puppet.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+		s := setOf(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if slow {
 				time.Sleep(2 * ms)
 			}
-			return puppet.Yes(req)
+			return scripted.Yes(req)
 		}})
 		shared := &roundTimer{decided: make(chan struct{}, 1)}
 		s.timers.unused.New = func() any { return shared }

@@ -21,8 +21,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/badreply"
 )
 
 // inspects checks what an inspection of that many keys reports. A TTL that is about a minute counts as one.
@@ -89,7 +89,7 @@ func TestInspectReadsSeveralKeys(t *testing.T) {
 // A reply that no node gives is an error, and no lock that is free.
 func TestOddAnswersToAnInspection(t *testing.T) {
 	var replies []any
-	for _, v := range nonsense.Values() {
+	for _, v := range badreply.Values() {
 		replies = append(replies, v.Reply())
 	}
 	for _, text := range []string{

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // This file compares the scripts of permits with a reference in Go, together with those of locks that are used

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
 // This file tests the scripts of permits on one node, rule by rule. The semaphore has the name of the lock,

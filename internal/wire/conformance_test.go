@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/wiretest"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
-	"github.com/seed14bd9ef4/redsync/internal/wire/wiretest"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
 // The pool must not send a request on a connection whose greeting the node refuses. The node would

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"net/rpc"
 	"os"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
 
 // A Process is this program again, as a process of its own.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
 
 // Patience bounds a program that starts processes. A longer run has failed.

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testmain"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testmain"
 )
 
 // Main runs the tests of a program, or a process that a test has started.

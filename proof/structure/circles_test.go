@@ -1,0 +1,186 @@
+package structure
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A type uses another type of its package if it or one of its methods names that type, a field or a method of it. An interface
+// that only one type of the package implements stands for that type. A circle is types and functions of which each uses every
+// other one, directly or through others. Nobody can understand or change one of them alone. To move code to another file does
+// not change a circle.
+
+func TestCirclesOfTypes(t *testing.T) {
+	needsGo(t)
+	packages, exports := list(t)
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	got := map[string]int{}
+	for _, p := range packages {
+		if strings.Contains(p.ImportPath, "/testkit/") { // no program links it
+			continue
+		}
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, f)
+		}
+		if circle := largestCircle(t, fset, files, imports); len(circle) > 0 {
+			got[short(p.ImportPath)] = len(circle)
+			t.Logf("%s: %d: %v", short(p.ImportPath), len(circle), circle)
+		}
+	}
+	assert.Empty(t, compare("types in the largest circle", bounds["types in the largest circle"], got))
+}
+
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string // without tests
+}
+
+// list returns the packages of the module that a program of a user links, and the files with what each package exports.
+func list(t *testing.T) (packages []listed, exports map[string]string) {
+	t.Helper()
+	exports = map[string]string{}
+	out := run(t, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", ".")
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages, exports
+		}
+		require.NoError(t, err)
+		exports[p.ImportPath] = p.Export
+		if strings.HasPrefix(p.ImportPath+"/", module+"/") {
+			packages = append(packages, p)
+		}
+	}
+}
+
+// largestCircle returns the types and functions in the largest circle of a package, nil if there is no circle.
+func largestCircle(t *testing.T, fset *token.FileSet, files []*ast.File, imports types.Importer) (largest []string) {
+	t.Helper()
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: imports}
+	p, err := config.Check("", fset, files, info)
+	require.NoError(t, err)
+
+	uses := map[string]map[string]bool{}
+	owner := owners(files)
+	for name, object := range info.Uses {
+		for _, used := range append(behind(p, object), object) {
+			if from, to := owner(name.Pos()), owner(used.Pos()); used.Pkg() == p && from != to && from != "" && to != "" {
+				if uses[from] == nil {
+					uses[from] = map[string]bool{}
+				}
+				uses[from][to] = true
+			}
+		}
+	}
+	// What uses via also uses what via uses.
+	for via, used := range uses {
+		for _, mine := range uses {
+			if mine[via] {
+				maps.Copy(mine, used)
+			}
+		}
+	}
+	for _, one := range slices.Sorted(maps.Keys(uses)) {
+		var circle []string
+		for _, other := range slices.Sorted(maps.Keys(uses[one])) {
+			if uses[other][one] {
+				circle = append(circle, other)
+			}
+		}
+		if len(circle) > len(largest) {
+			largest = circle
+		}
+	}
+	return largest
+}
+
+// owners returns a function that returns the type or function to which a position belongs: methods belong to their type. It
+// returns "" for variables and constants.
+func owners(files []*ast.File) func(token.Pos) string {
+	type declared struct {
+		ast.Node
+		name string
+	}
+	var all []declared
+	for _, f := range files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				name := d.Name.Name
+				if d.Recv != nil {
+					ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+						id, is := n.(*ast.Ident)
+						if is {
+							name = id.Name
+						}
+						return !is && name == d.Name.Name // of a generic type the first one is the type
+					})
+				}
+				all = append(all, declared{d, name})
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if s, is := s.(*ast.TypeSpec); is {
+						all = append(all, declared{s, s.Name.Name})
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b declared) int { return int(a.Pos() - b.Pos()) })
+	return func(pos token.Pos) string {
+		i, found := slices.BinarySearchFunc(all, pos, func(d declared, pos token.Pos) int { return int(d.Pos() - pos) })
+		if !found {
+			i--
+		}
+		if i < 0 || pos > all[i].End() {
+			return ""
+		}
+		return all[i].name
+	}
+}
+
+// behind returns the method that a call of an interface's method reaches, if only one type of the package implements the
+// interface.
+func behind(p *types.Package, called types.Object) (methods []types.Object) {
+	f, ok := called.(*types.Func)
+	if !ok || called.Pkg() != p || f.Signature().Recv() == nil {
+		return nil
+	}
+	i, ok := f.Signature().Recv().Type().Underlying().(*types.Interface)
+	if !ok {
+		return nil
+	}
+	for _, name := range p.Scope().Names() {
+		t, ok := p.Scope().Lookup(name).(*types.TypeName)
+		if ok && !types.IsInterface(t.Type()) && types.Implements(types.NewPointer(t.Type()), i) {
+			m, _, _ := types.LookupFieldOrMethod(types.NewPointer(t.Type()), true, p, f.Name())
+			methods = append(methods, m)
+		}
+	}
+	if len(methods) > 1 {
+		return nil
+	}
+	return methods
+}
