@@ -48,11 +48,11 @@ var mayImport = map[string]string{
 const goRedis = "github.com/redis/go-redis/v9/"
 
 // forTests are the packages that are for tests alone.
-const forTests = "testing testing/ ./redsynctest ./internal/testkit/embedded ./internal/testkit/realredis ./internal/testkit/stall " +
+const forTests = "testing testing/ ./redsynctest ./internal/testkit/ " +
 	"github.com/alicebob/miniredis/ github.com/yuin/gopher-lua/ github.com/stretchr/testify/"
 
 // nobodyImports are programs and test suites with modules of their own. No package may import them.
-const nobodyImports = "./proof/chaos/ ./bench/ ./examples/"
+const nobodyImports = "./proof/ ./bench/ ./examples/"
 
 type listedPackage struct {
 	ImportPath                         string
