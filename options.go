@@ -195,7 +195,7 @@ func WithPrefix(prefix string) Option {
 // Set WithSetNXOnExtend and WithFencing as the giver has them: with either, Unlock repeats its release until the keys
 // have run out.
 //
-// WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/modes.md, and docs/workers.md for an
+// WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/reference.md, and docs/workers.md for an
 // example.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -363,7 +363,7 @@ func WithHandOver(b bool) Option {
 // Use a Mutex for each reader, or Do of one Mutex. A read inside a read needs Do with the context of the outer Do:
 // otherwise it can deadlock with a writer that waits.
 //
-// Readers of one process may share a lock: see docs/readers.md, and docs/modes.md for what excludes WithShared.
+// Readers of one process may share a lock: see docs/readers.md, and docs/reference.md for what excludes WithShared.
 func WithShared() Option {
 	return OptionFunc(func(m *Mutex) { m.change().shared = true })
 }
@@ -379,7 +379,7 @@ const maxPermits = script.MaxPermits
 // Use a Mutex for each holder, or Do: many goroutines may call it on one Mutex. Inside a Do that has a permit, a call
 // for another permit of the name fails with ErrNested.
 //
-// There are no fencing tokens. See docs/permits.md, and docs/modes.md for what excludes WithPermits.
+// There are no fencing tokens. See docs/permits.md, and docs/reference.md for what excludes WithPermits.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {
