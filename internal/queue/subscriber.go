@@ -194,9 +194,9 @@ func (s *session) becomeReady() {
 	s.subscriber.lines.nudgeAll()
 }
 
-// rest ends the subscriptions if nobody waits and no lease listens any more.
+// rest ends the subscriptions if nobody waits, or has waited until lately, and no lease listens any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
+	if s.lines.count.Load() == 0 && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
 		return
 	}
 	s.mu.Lock()
