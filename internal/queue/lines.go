@@ -349,18 +349,6 @@ func (ls *lines) removeEmpty() {
 	}
 }
 
-// anybody reports whether anybody waits.
-func (ls *lines) anybody() bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, l := range ls.byName {
-		if l.first() != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // tellOthers notes whether waiters of other processes were known when the lock of that line was
 // released.
 func (ls *lines) tellOthers(name string, others bool) {

@@ -185,9 +185,9 @@ func (s *session) becomeReady() {
 	s.subscriber.group.lines.nudgeAll()
 }
 
-// rest ends the subscriptions if nobody waits and no lease listens any more.
+// rest ends the subscriptions if nobody waits, or has waited until lately, and no lease listens any more.
 func (s *subscriber) rest() {
-	if !s.group.lines.anybody() && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
+	if s.group.lines.count.Load() == 0 && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
 		return
 	}
 	s.mu.Lock()

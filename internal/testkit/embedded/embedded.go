@@ -81,7 +81,6 @@ type Node struct {
 	rules   []*rule
 	seen    map[string]int
 	traffic uint64              // see Traffic
-	scripts []command           // what traffic does not count yet
 	losing  int                 // how many more messages to subscribers to lose
 	users   map[string]string   // from name to password
 	lacks   map[string]Lack     // by command
@@ -364,15 +363,12 @@ func (n *Node) Commands(command string) int {
 	return n.seen[strings.ToUpper(command)]
 }
 
-// Traffic returns a number that depends on every command that the node has got, with its time and its arguments. The order
-// of commands that came at the same time makes no difference.
+// Traffic returns a number that depends on every command that the node has got and its time, and on what scripts have
+// changed. The order of commands that came at the same time makes no difference, and neither do the texts and arguments of
+// scripts.
 func (n *Node) Traffic() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, c := range n.scripts {
-		n.traffic += c.hash()
-	}
-	n.scripts = nil
 	return n.traffic
 }
 
@@ -473,16 +469,23 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 
 // execute executes a command: a script in the interpreter, any other command in Miniredis. db is
 // the database that the peer has selected.
-func (n *Node) execute(peer *server.Peer, db int, command string, args []string) {
+func (n *Node) execute(peer *server.Peer, db int, name string, args []string) {
 	n.executing.Lock()
 	defer n.executing.Unlock()
 	n.Follow()
-	if n.lua.execute(peer, db, command, args) {
+	keys := scriptKeys(name, args)
+	before := n.data(db, keys)
+	if n.lua.execute(peer, db, name, args) {
+		if after := n.data(db, keys); !slices.Equal(before, after) {
+			n.mu.Lock()
+			n.traffic += command{time.Now(), "", after}.hash()
+			n.mu.Unlock()
+		}
 		return
 	}
 	n.inside.Store(peer)
 	defer n.inside.Store(nil)
-	n.srv.Dispatch(peer, append([]string{command}, args...))
+	n.srv.Dispatch(peer, append([]string{name}, args...))
 }
 
 // again executes a command a second time, unless the process that executed it first is gone.
@@ -603,13 +606,32 @@ func (c command) hash() uint64 {
 	return hash
 }
 
+// scriptKeys returns the keys that a command names for a script.
+func scriptKeys(command string, args []string) []string {
+	if !strings.HasPrefix(command, "EVAL") || len(args) < 2 {
+		return nil
+	}
+	n, _ := strconv.Atoi(args[1])
+	return args[2:max(2, min(2+n, len(args)))]
+}
+
+// data returns what stands at keys that hold texts, and their TTLs.
+func (n *Node) data(db int, keys []string) (data []string) {
+	for _, key := range keys {
+		d := n.DB(db)
+		text, _ := d.Get(key)
+		data = append(data, key, text, d.TTL(key).String())
+	}
+	return data
+}
+
 // count counts a command and returns the fault that applies to it.
 func (n *Node) count(name string, args []string) Fault {
 	c, traced := command{time.Now(), name, args}, uint64(0)
-	isScript := name == "SCRIPT" || name == "EVAL"
-	if isScript { // scripts are long, and few tests ask for the traffic
-		c.args = shortened(args)
-	} else {
+	if strings.HasPrefix(name, "EVAL") {
+		c.name, c.args = "EVAL", scriptKeys(name, args)
+	}
+	if name != "SCRIPT" { // a node can know scripts that nobody uses
 		traced = c.hash()
 	}
 	n.mu.Lock()
@@ -619,9 +641,6 @@ func (n *Node) count(name string, args []string) Fault {
 	}
 	n.seen[name]++
 	n.traffic += traced
-	if isScript {
-		n.scripts = append(n.scripts, c)
-	}
 	for _, r := range n.rules {
 		if r.command == name && r.times > 0 {
 			r.times--

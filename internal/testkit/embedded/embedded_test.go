@@ -113,3 +113,22 @@ func TestScripts(t *testing.T) {
 		assert.Error(t, c.Eval(t.Context(), "return (", nil).Err())
 	})
 }
+
+// The text of a script, and a script that nobody calls, make no difference. What a script changes does.
+func TestTrafficKnowsWhatScriptsChange(t *testing.T) {
+	traffic := func(source string, more ...any) (traffic uint64) {
+		on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+			t.Helper()
+			if len(more) > 0 {
+				require.NoError(t, c.ScriptLoad(t.Context(), "return 1").Err())
+			}
+			require.NoError(t, c.Eval(t.Context(), source, []string{"key"}, more...).Err())
+			traffic = n.Traffic()
+		})
+		return traffic
+	}
+	sets := traffic("return redis.call('SET', KEYS[1], 'v')")
+	require.Equal(t, sets, traffic("local set = redis.call('SET', KEYS[1], 'v') return set", "an argument"))
+	require.NotEqual(t, sets, traffic("return redis.call('SET', KEYS[1], 'w')"))
+	require.NotEqual(t, sets, traffic("return redis.call('SET', KEYS[1], 'v', 'PX', 1000)"))
+}

@@ -68,17 +68,6 @@ func compile(source string) (script, error) {
 	return s, nil
 }
 
-// shortened returns a copy of args that shares the text of each known script with all nodes, so that it takes little memory.
-func shortened(args []string) []string {
-	kept := slices.Clone(args)
-	for i, arg := range kept {
-		if s, ok := compiled.Load(arg); ok {
-			kept[i] = s.(script).source
-		}
-	}
-	return kept
-}
-
 func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter {
 	in := &interpreter{
 		state:    lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 256, RegistryMaxSize: 1 << 16}),
