@@ -30,7 +30,6 @@ type Keeper struct {
 	unreached  atomic.Uint64  // the claim.Nodes on which a release has failed, and which have not answered since
 
 	operations inFlight // calls of the user under way
-	doubters   doubters
 	unsettled  unsettled
 
 	looked  time.Time             // only look uses it

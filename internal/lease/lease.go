@@ -88,6 +88,7 @@ type watched struct {
 	ended     signal         // closed when Past, Over or Dropped
 	lost      signal         // closed when Past, or Over or Dropped for a cause
 	listeners listeners      // see Listen
+	doubts    *doubts        // see forced.go; nil if there are none
 	room      [1]Listener    // for listeners
 }
 
