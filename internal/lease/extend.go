@@ -226,7 +226,7 @@ func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.
 
 // Sending implements quorum.Recorder.
 func (e Extension) Sending(i int) {
-	e.lease.special.use.sending(i)
+	e.lease.rare.use.sending(i)
 	if e.needsUndoing() {
 		e.lease.writes.sending(i)
 	} else {
@@ -236,7 +236,7 @@ func (e Extension) Sending(i int) {
 
 // Unsent implements quorum.Recorder.
 func (e Extension) Unsent(i int) {
-	e.lease.special.use.ended(i, wire.NotSent)
+	e.lease.rare.use.ended(i, wire.NotSent)
 	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {

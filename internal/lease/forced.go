@@ -178,7 +178,7 @@ type doubts struct {
 func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := l.watched.doubts; d != nil && l.state <= Held {
+	if d := l.rareEnd.doubts; d != nil && l.state <= Held {
 		change(d)
 		now = *d
 	}
@@ -189,7 +189,7 @@ func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
 func (l *Lease) keepDoubts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.watchedLocked(); w.doubts == nil {
+	if w := l.needEndLocked(); w.doubts == nil {
 		w.doubts = &doubts{}
 	}
 }

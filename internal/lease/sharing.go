@@ -80,7 +80,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t, watched: &unwatched, special: &plain} // made before s.mu is locked, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t, rareEnd: &noRareEnd, rare: &noRareLease} // made before s.mu is locked, so that others do not wait for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (l *Lease) mayStillHave(now clock.Instant) bool {
 	defer l.mu.Unlock()
 	switch l.state {
 	case Over, Dropped:
-		return l.watched.cause == nil
+		return l.rareEnd.cause == nil
 	default:
 		return l.notHeldLocked(now) == nil
 	}
@@ -253,7 +253,7 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
-	other := &Lease{First: clock.Now(), terms: t, watched: &unwatched, special: &plain}
+	other := &Lease{First: clock.Now(), terms: t, rareEnd: &noRareEnd, rare: &noRareLease}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.passLocked(other)
