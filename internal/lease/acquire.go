@@ -111,7 +111,7 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt for l has ended. res is the result of its last round. Unless the outcome is
+// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round. Unless the outcome is
 // Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
@@ -120,24 +120,19 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		o.Kind, o.Duplicate = Duplicates, d
 	case res.Won && l.NotHeld(clock.Now()) == nil:
 		o.Kind = Won
-		l.won(res, proposal)
+		if t, ok := res.Tally.(claim.LateTally); ok { // only the tally knows which claim it is
+			won := t.Won()
+			l.Replace(won)
+			l.keepOnly(won)
+		}
+		if proposal != 0 {
+			l.takeToken(proposal)
+		}
 	case res.Won:
 		o.Kind = Late
 		o.Validity = l.validity.Length
 	}
 	return o
-}
-
-// won gives l what its round has won: the token, and the claim if only the tally knows which one it is.
-func (l *Lease) won(res quorum.Result, proposal uint64) {
-	if t, ok := res.Tally.(claim.LateTally); ok {
-		won := t.Won()
-		l.Replace(won)
-		l.keepOnly(won)
-	}
-	if proposal != 0 {
-		l.takeToken(proposal)
-	}
 }
 
 // keepOnly gives back what nodes may have granted l beyond what it has won. Nodes that answer later: see returnSurplus.
