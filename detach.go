@@ -101,7 +101,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	if h.Terms().Timing.MinHold > 0 {
 		return nil, errMinHoldDetach
 	}
-	if !h.StayAlone() {
+	if !h.IsAlone(true) {
 		return nil, errSharedByOthers
 	}
 	if ctx.Err() != nil {

@@ -56,7 +56,7 @@ func sequencerOf(h *lease.Lease) Sequencer {
 	s := sequencerOfNames(c.Lines(), h.Token(), c.Value())
 	switch {
 	case !c.Shares():
-	case h.IsAlone():
+	case h.IsAlone(false):
 		s.Mode = modeRead
 	default:
 		s.Mode = modeReaders

@@ -59,13 +59,13 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
-	l.specialize(at, turn)
+	l.needRare(at, turn)
 	if t.UserValues && !l.mayUse(ctx, limits) {
 		return nil, t.takenHere()
 	}
 	op := (*acquire)(l)
 	if t.Fencing {
-		op.special.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
+		op.rare.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
 	}
 	waitAll, catchUp := t.WaitAll, limits
 	first := set.FirstToIdentify()
@@ -85,12 +85,12 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if next == 0 {
 			break
 		}
-		op.special.far.Store(0)
-		op.special.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
+		op.rare.far.Store(0)
+		op.rare.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
 		touched = touched || touches(res)
 	}
-	o := l.outcome(res, op.special.fence.Token)
+	o := l.outcome(res, op.rare.fence.Token)
 	o.Touched = touched
 	return l, o
 }
@@ -111,7 +111,7 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt for l has ended. res is the result of its last round. Unless the outcome is
+// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round. Unless the outcome is
 // Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
@@ -120,7 +120,14 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		o.Kind, o.Duplicate = Duplicates, d
 	case res.Won && l.NotHeld(clock.Now()) == nil:
 		o.Kind = Won
-		l.won(res, proposal)
+		if t, ok := res.Tally.(claim.LateTally); ok { // only the tally knows which claim it is
+			won := t.Won()
+			l.Replace(won)
+			l.keepOnly(won)
+		}
+		if proposal != 0 {
+			l.takeToken(proposal)
+		}
 	case res.Won:
 		o.Kind = Late
 		o.Validity = l.validity.Length
@@ -128,21 +135,9 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// won gives l what its round has won: the token, and the claim if only the tally knows which one it is.
-func (l *Lease) won(res quorum.Result, proposal uint64) {
-	if t, ok := res.Tally.(claim.LateTally); ok {
-		won := t.Won()
-		l.Replace(won)
-		l.keepOnly(won)
-	}
-	if proposal != 0 {
-		l.takeToken(proposal)
-	}
-}
-
 // keepOnly gives back what nodes may have granted l beyond what it has won. Nodes that answer later: see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
-	nodes, others := l.special.surplus.wins(won)
+	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
 		if others.Has(i) {
 			l.refusedBy(i)
@@ -153,31 +148,31 @@ func (l *Lease) keepOnly(won claim.Winner) {
 	}
 }
 
-// specialize gives l a special of its own if its acquire needs one.
-func (l *Lease) specialize(at script.Place, turn Turn) {
+// needRare gives l a rareLease of its own if its acquire needs one.
+func (l *Lease) needRare(at script.Place, turn Turn) {
 	switch _, tallies := l.claim.(claim.Tallier); {
 	case tallies:
-		l.special = specialWithSurplus(len(l.writes.nodes))
+		l.rare = rareWithSurplus(len(l.writes.nodes))
 	case turn != nil:
-		l.special = &turn.Room().special
+		l.rare = &turn.Room().rareLease
 	case l.terms.Fencing || at != (script.Place{}):
-		l.special = &special{}
+		l.rare = &rareLease{}
 	default:
 		return
 	}
-	l.special.place, l.special.turn = at, turn
+	l.rare.place, l.rare.turn = at, turn
 }
 
-// specialWithSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. Other
+// rareWithSurplus returns a rareLease with a surplus, for a lease that acquires a claim.Tallier on n nodes. Other
 // claims have no surplus: a node grants all of such a claim, or nothing.
-func specialWithSurplus(n int) *special {
+func rareWithSurplus(n int) *rareLease {
 	type both struct {
-		special
+		rareLease
 		room surplus
 	}
 	s, early, _ := claim.WithRoom[both, claim.Answer, struct{}](n)
 	s.surplus, s.room.early = &s.room, early
-	return &s.special
+	return &s.rareLease
 }
 
 // An acquire is the operation that sets a lease's value. It is the lease itself, which saves an allocation. It is no
@@ -189,10 +184,10 @@ type acquire Lease
 func (a *acquire) Brief() quorum.Brief {
 	l := (*Lease)(a)
 	c := l.Claim()
-	b := l.terms.brief(quorum.Lock, a.call(c, a.special.place))
+	b := l.terms.brief(quorum.Lock, a.call(c, a.rare.place))
 	b.Explain, b.Purpose = true, quorum.Granting
-	b.Patient = a.special.turn != nil && a.special.turn.IsPatient()
-	if !a.special.place.Ticket.IsZero() {
+	b.Patient = a.rare.turn != nil && a.rare.turn.IsPatient()
+	if !a.rare.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
 	_, b.Tallies = c.(claim.Tallier)
@@ -208,7 +203,7 @@ func (a *acquire) Tally(r claim.Rule) claim.Tally {
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	return c.Acquire(max(ttl, timing.MinHold), at, a.special.fence)
+	return c.Acquire(max(ttl, timing.MinHold), at, a.rare.fence)
 }
 
 // Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a node where the
@@ -216,13 +211,13 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 func (a *acquire) Repeat() (claim.Call, bool) {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.special.place, a.special.fence, !a.terms.UserValues), true
+	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.rare.place, a.rare.fence, !a.terms.UserValues), true
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
 // without a look at the queue. The other nodes look.
 func (a *acquire) CanDoWithout() bool {
-	return a.terms.Claim.Shares() && a.special.place.Ticket.IsZero()
+	return a.terms.Claim.Shares() && a.rare.place.Ticket.IsZero()
 }
 
 // Lacks implements quorum.Fallback.
@@ -236,7 +231,7 @@ func (a *acquire) Began() time.Duration { return a.First.Mono }
 
 // Sending implements quorum.Recorder.
 func (a *acquire) Sending(i int) {
-	if u := a.special.use; u != nil {
+	if u := a.rare.use; u != nil {
 		u.sending(i)
 	}
 	a.writes.sending(i)
@@ -245,14 +240,14 @@ func (a *acquire) Sending(i int) {
 // Unsent implements quorum.Recorder.
 func (a *acquire) Unsent(i int) {
 	a.writes.unsent(i)
-	a.special.use.ended(i, wire.NotSent)
+	a.rare.use.ended(i, wire.NotSent)
 }
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
 // far ahead already, the missing nodes show how high a quorum is. If no node is far ahead, none can: the
 // missing nodes of a blocked round are no quorum.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
-	far := claim.Nodes(a.special.far.Load())
+	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
@@ -273,10 +268,10 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 				next = max(next, r+1)
 			}
 		}
-	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
+	case res.Rule.Quorum(claim.Nodes(a.rare.far.Load()) & res.Count.Failed):
 		next = shownByQuorum(res) + 1
 	}
-	if next <= a.special.fence.Token || next >= endOfTokens {
+	if next <= a.rare.fence.Token || next >= endOfTokens {
 		return 0
 	}
 	return next
@@ -338,12 +333,12 @@ type Turn interface {
 	Barred(node int, err error)
 }
 
-// Room is memory for the special of the lease that an attempt makes. It is used once.
-type Room struct{ special }
+// Room is memory for what is rare of the lease that an attempt makes. It is used once.
+type Room struct{ rareLease }
 
-// A special is what few leases need: those that wait, are fenced, or have a tally. It is not a part of Lease, so that the
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It is not a part of Lease, so that the
 // others have no room for it. Its address does not change once others can see the lease.
-type special struct {
+type rareLease struct {
 	place   script.Place  // in the queues of the nodes; without a ticket it enters none
 	turn    Turn          // nil if nobody waits
 	surplus *surplus      // nil if the claim can have none
@@ -353,5 +348,5 @@ type special struct {
 	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
 }
 
-// plain is the special of all acquires that need none. It never changes.
-var plain special
+// noRareLease is that of all acquires that need none. It never changes.
+var noRareLease rareLease

@@ -53,7 +53,7 @@ func TestDrainKeepsTheOrderOfReleases(t *testing.T) {
 func unexecuted(terms *Terms) *Release {
 	l := New(terms, "value", clock.Now())
 	l.writes.sending(0)
-	rel := &Release{lease: l, claim: l.claim, extras: &noExtras, progress: make([]progress, 1)}
+	rel := &Release{lease: l, claim: l.claim, rare: &noRareRelease, progress: make([]progress, 1)}
 	rel.round.Prepare(quorum.NoCall, terms.Keeper.Set, rel, false, false)
 	return rel
 }

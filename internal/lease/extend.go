@@ -95,7 +95,9 @@ func (e Extension) behindFill() behindFill {
 // caller passes the Extension to the Prolong of that lease. token is the fencing token of the former holder, 0
 // if it had none. If a quorum prolongs l, l takes that token.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
-	e := l.extensionFrom(l.First)
+	l.mu.Lock()
+	e := l.extensionFromLocked(l.First)
+	l.mu.Unlock()
 	usedValues.join(l)
 	res := l.terms.Keeper.Set.Start(ctx, confirming{e}, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
 	if !res.Won {
@@ -127,13 +129,7 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// extensionFrom returns the operation that prolongs l from start on, and sets no missing key.
-func (l *Lease) extensionFrom(start clock.Instant) Extension {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.extensionFromLocked(start)
-}
-
+// extensionFromLocked returns the operation that prolongs l from start on, and sets no missing key.
 func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
@@ -226,7 +222,7 @@ func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.
 
 // Sending implements quorum.Recorder.
 func (e Extension) Sending(i int) {
-	e.lease.special.use.sending(i)
+	e.lease.rare.use.sending(i)
 	if e.needsUndoing() {
 		e.lease.writes.sending(i)
 	} else {
@@ -236,7 +232,7 @@ func (e Extension) Sending(i int) {
 
 // Unsent implements quorum.Recorder.
 func (e Extension) Unsent(i int) {
-	e.lease.special.use.ended(i, wire.NotSent)
+	e.lease.rare.use.ended(i, wire.NotSent)
 	if e.needsUndoing() {
 		e.lease.writes.unsent(i)
 	} else {

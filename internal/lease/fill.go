@@ -113,14 +113,14 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 		if !to.Has(i) || !l.writes.sendingFill(i) {
 			continue
 		}
-		l.special.use.sending(i)
+		l.rare.use.sending(i)
 		// The node may lack the script, and fills are rare.
 		err := n.Send(wire.Request{
 			Args: call.Command.InFull(), Within: l.terms.Timing.NodeTimeout, To: filling{l, call}, Tag: i,
 		})
 		if err != nil {
 			l.writes.unsent(i)
-			l.special.use.ended(i, wire.NotSent)
+			l.rare.use.ended(i, wire.NotSent)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (f filling) Receive(i int, reply wire.Reply) {
 		}
 	}
 	w.answered(i, reply)
-	f.lease.special.use.replied(i, reply)
+	f.lease.rare.use.replied(i, reply)
 }
 
 // extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without

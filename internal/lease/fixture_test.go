@@ -205,7 +205,7 @@ const noScript answer = "NOSCRIPT No matching script. Please use EVAL."
 
 // A diary is the Events of a test: it keeps what it is told.
 type diary struct {
-	Events // of those that package queue tells
+	Events // nil: no test makes the others happen
 
 	mu       sync.Mutex
 	lost     []error
@@ -220,10 +220,6 @@ func (*diary) NodeUp(*quorum.Node, time.Duration)           {}
 func (*diary) Left(*quorum.Node, int, time.Duration, error) {}
 func (d *diary) Audience() any                              { return d }
 func (*diary) Unconfirmed(*quorum.Node, int, bool, error)   {}
-func (*diary) Denied(*quorum.Node, error)                   {}
-func (*diary) Ignored(*quorum.Node, error)                  {}
-func (*diary) OneServer(a, b *quorum.Node, runID string)    {}
-func (*diary) TwoServers(a, b *quorum.Node)                 {}
 
 func (d *diary) Lost(_ *Lease, _ time.Duration, err error) {
 	d.mu.Lock()

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -54,7 +53,7 @@ func (l *Lease) hear(now clock.Instant) {
 // another holder. told says that a message has come, or may have come before l listened.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
-	k.doubters.change(l, func(d *doubts) {
+	l.changeDoubts(func(d *doubts) {
 		d.told = d.told || told
 		if d.asks != nil {
 			select {
@@ -104,7 +103,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 func (l *Lease) question(mayBeCut bool) quorum.Result {
 	ctx, cut := context.WithCancel(quorum.NoCall)
 	defer cut()
-	note := func(cut func()) { l.terms.Keeper.doubters.change(l, func(d *doubts) { d.cut = cut }) }
+	note := func(cut func()) { l.changeDoubts(func(d *doubts) { d.cut = cut }) }
 	if mayBeCut {
 		note(cut)
 		defer note(nil)
@@ -125,7 +124,7 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 // extension (gone), and both are counted together.
 func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	k := l.terms.Keeper
-	gone, told := k.doubters.goneSince(l, since)
+	gone, told := l.goneSince(since)
 	switch {
 	case l.terms.Heals && !told:
 		return false
@@ -155,7 +154,7 @@ const doubtPause = 50 * time.Millisecond
 // settle reports whether nobody has doubted meanwhile, or l has ended.
 func (l *Lease) settle(asks <-chan struct{}) bool {
 	again := false
-	l.terms.Keeper.doubters.change(l, func(d *doubts) {
+	l.changeDoubts(func(d *doubts) {
 		select {
 		case <-asks:
 			again = true
@@ -166,13 +165,7 @@ func (l *Lease) settle(asks <-chan struct{}) bool {
 	return !again
 }
 
-// doubters are the leases of a Keeper that listen, or whose claim was found missing on a node.
-type doubters struct {
-	mu sync.Mutex // guards what follows; it comes last
-	by map[*Lease]doubts
-}
-
-// doubts are those of one lease.
+// doubts are what a lease has that listens, or whose claim was found missing on a node. Lease.mu guards them.
 type doubts struct {
 	asks chan struct{} // somebody doubts; nil if nothing is asked
 	cut  func()        // ends the question under way, so that it is asked anew; nil if it must not end
@@ -181,45 +174,35 @@ type doubts struct {
 	when time.Duration // noteGone was last called then, by the monotonic clock
 }
 
-// change changes what a lease has, and returns it. It changes nothing if the lease does not listen.
-func (d *doubters) change(of *Lease, change func(*doubts)) doubts {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now, ok := d.by[of]
-	if ok {
-		change(&now)
-		d.by[of] = now
+// changeDoubts changes the doubts of l, and returns them. It changes nothing if l has none, or is past or has ended.
+func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.rareEnd.doubts; d != nil && l.state <= Held {
+		change(d)
+		now = *d
 	}
 	return now
 }
 
-// add reports false if the lease is there already.
-func (d *doubters) add(of *Lease) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, there := d.by[of]; there {
-		return false
+// keepDoubts makes l keep its doubts.
+func (l *Lease) keepDoubts() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.needEndLocked(); w.doubts == nil {
+		w.doubts = &doubts{}
 	}
-	if d.by == nil {
-		d.by = make(map[*Lease]doubts)
-	}
-	d.by[of] = doubts{}
-	return true
-}
-
-func (d *doubters) remove(of *Lease) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.by, of)
 }
 
 // goneBefore is how long before a question an answer counts that found the claim missing. If no such answer came for that
 // long, noteGone forgets those before.
 const goneBefore = time.Second
 
-// noteGone notes that the claim of a lease was missing on a node, although an extension may have set it again there.
-func (d *doubters) noteGone(of *Lease, node int) {
-	d.change(of, func(d *doubts) {
+// noteGone notes that the claim of l was missing on a node, although an extension may have set it again there. If l does
+// not listen yet, it counts when it begins to.
+func (l *Lease) noteGone(node int) {
+	l.keepDoubts()
+	l.changeDoubts(func(d *doubts) {
 		now := clock.Now().Mono
 		if d.when < now-goneBefore {
 			d.gone = 0
@@ -229,30 +212,10 @@ func (d *doubters) noteGone(of *Lease, node int) {
 }
 
 // goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
-func (d *doubters) goneSince(of *Lease, then time.Duration) (nodes claim.Nodes, told bool) {
-	now := d.change(of, func(*doubts) {})
+func (l *Lease) goneSince(then time.Duration) (nodes claim.Nodes, told bool) {
+	now := l.changeDoubts(func(*doubts) {})
 	if now.when < then {
 		return 0, now.told
 	}
 	return now.gone, now.told
 }
-
-// keepDoubts makes the Keeper keep the doubts of l until l ends.
-func (l *Lease) keepDoubts() {
-	if l.terms.Keeper.doubters.add(l) {
-		l.Listen(doubted{l})
-	}
-}
-
-// noteGone notes that the claim of l was missing on a node, although an extension may have set it again there. If l does
-// not listen yet, it counts when it begins to.
-func (l *Lease) noteGone(node int) {
-	l.keepDoubts()
-	l.terms.Keeper.doubters.noteGone(l, node)
-}
-
-// A doubted is a lease whose doubts are kept.
-type doubted struct{ lease *Lease }
-
-// Ended implements Listener.
-func (d doubted) Ended(error) { d.lease.terms.Keeper.doubters.remove(d.lease) }

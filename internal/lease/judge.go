@@ -21,7 +21,7 @@ func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if v.Answer.Found != claim.Mine {
 		free = v.FreeIn()
 	}
-	if !a.special.place.Ticket.IsZero() {
+	if !a.rare.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, free, counts)
 	}
 	return v
@@ -33,7 +33,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
 	}
-	if a.special.surplus != nil {
+	if a.rare.surplus != nil {
 		defer l.returnSurplus(i, reply, v.Answer) // at the end: its release needs what writes notes below
 	}
 	if a.terms.Claim.Shares() {
@@ -42,10 +42,10 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 			a.terms.allows(i)
 		}
 	}
-	if a.special.turn != nil && v.Choice == claim.Failed && wire.IsPermanent(reply.Err) {
-		a.special.turn.Barred(i, reply.Err)
+	if a.rare.turn != nil && v.Choice == claim.Failed && wire.IsPermanent(reply.Err) {
+		a.rare.turn.Barred(i, reply.Err)
 	}
-	if !a.special.place.Ticket.IsZero() {
+	if !a.rare.place.Ticket.IsZero() {
 		if d := v.Answer.Detail; d != nil {
 			d.At = clock.Now().Mono
 		}
@@ -55,7 +55,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	} else {
 		a.writes.answered(i, reply)
 	}
-	if u := a.special.use; u != nil {
+	if u := a.rare.use; u != nil {
 		u.replied(i, reply)
 		if reply.Conn != 0 && reply.Fate == wire.Answered {
 			u.heardInOrder(i)
@@ -79,7 +79,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		}
 	}
 	l.failIfRestarted(&v, i, reply.Server, a.First)
-	if l.special.use != nil {
+	if l.rare.use != nil {
 		l.failIfDoubted(&v, i)
 	}
 	return v, v.Choice == claim.Granted
@@ -98,7 +98,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	d, terms := v.Answer.Details(), a.terms
 	if !d.Stored && isFar(d.Register, a.First) {
 		if d.Register < endOfTokens {
-			a.special.far.Or(uint64(claim.Nodes(0).With(i)))
+			a.rare.far.Or(uint64(claim.Nodes(0).With(i)))
 		}
 		err := &farRegister{terms.Claim.Lines(), d.Register}
 		if terms.Events != nil && terms.Keeper.Tokens.ignores(err.lines[0], i) {
@@ -117,7 +117,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 // writers that wait there.
 func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	switch {
-	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
+	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
 		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	case v.Answer.Details().Blind:
 		a.terms.deny(i, errBlind, true)
@@ -130,7 +130,7 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	if denied {
 		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	}
-	turn := a.special.turn
+	turn := a.rare.turn
 	switch {
 	case turn == nil:
 		return
@@ -147,7 +147,7 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 
 // returnSurplus gives back what node i may have granted l beyond what l has won, if l has won already.
 func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
-	won, other := l.special.surplus.heard(i, reply, answer)
+	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
 		return
 	}
@@ -164,7 +164,7 @@ func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 
 func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
-	e.lease.special.use.replied(i, reply)
+	e.lease.rare.use.replied(i, reply)
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply)
 	} else {
@@ -252,7 +252,7 @@ func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *wire.Server, start cloc
 
 // failIfDoubted makes v, which is a grant of node i, a failure if a command of an earlier lease may still come there.
 func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
-	if u := l.special.use; u != nil && u.isDoubted(i) {
+	if u := l.rare.use; u != nil && u.isDoubted(i) {
 		*v = v.Fails(quorum.ErrDoubted)
 	}
 }

@@ -25,12 +25,11 @@ type Keeper struct {
 	expiries   alarm.Schedule // the ends of the leases
 	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
-	pacer      pacer          // of the extensions
+	throttle   throttle       // of the extensions
 	drains     []drain        // by node; for Close
 	unreached  atomic.Uint64  // the claim.Nodes on which a release has failed, and which have not answered since
 
 	operations inFlight // calls of the user under way
-	doubters   doubters
 	unsettled  unsettled
 
 	looked  time.Time             // only look uses it
@@ -69,7 +68,7 @@ const repeatsInARow = 64
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
 	k.extensions.InARow, k.repeats.InARow = extensionsInARow, repeatsInARow
-	k.pacer.init(&k.extensions, k.Set.IsBehind)
+	k.throttle.init(&k.extensions, k.Set.IsBehind)
 	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))
 	k.closing = make(chan struct{})

@@ -69,7 +69,7 @@ type Lease struct {
 	value    exposure
 	claim    claim.Claim
 	validity Validity
-	watched  *watched    // unwatched until something of it is set: see watchedLocked
+	rareEnd  *rareEnd    // noRareEnd until something of it is set: see needEndLocked
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
@@ -77,35 +77,36 @@ type Lease struct {
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room
-	special   *special // plain until something of it is needed
+	rare      *rareLease // noRareLease until something of it is needed
 }
 
-// watched is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
-type watched struct {
+// A rareEnd is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
+type rareEnd struct {
 	cause     error          // why it is over; nil after Unlock and Detach
 	loss      error          // the error of Err, made once
 	missed    *quorum.Result // see noteMissed
 	ended     signal         // closed when Past, Over or Dropped
 	lost      signal         // closed when Past, or Over or Dropped for a cause
 	listeners listeners      // see Listen
+	doubts    *doubts        // see forced.go; nil if there are none
 	room      [1]Listener    // for listeners
 }
 
-// unwatched is the watched of all leases that have nothing of it. It never changes.
-var unwatched watched
+// noRareEnd is that of all leases that need none. It never changes.
+var noRareEnd rareEnd
 
-// watchedLocked returns what l has of watched, to be changed.
-func (l *Lease) watchedLocked() *watched {
-	if l.watched == &unwatched {
-		l.watched = &watched{}
+// needEndLocked returns the rareEnd of l, to be changed.
+func (l *Lease) needEndLocked() *rareEnd {
+	if l.rareEnd == &noRareEnd {
+		l.rareEnd = &rareEnd{}
 	}
-	return l.watched
+	return l.rareEnd
 }
 
 // New returns a lease with a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
 	l, nodes, _ := claim.WithRoom[Lease, atomic.Int64, struct{}](len(t.Keeper.Set.Nodes))
-	l.First, l.terms, l.watched, l.special = start, t, &unwatched, &plain
+	l.First, l.terms, l.rareEnd, l.rare = start, t, &noRareEnd, &noRareLease
 	l.claim = t.Claim.With(value, &l.room)
 	_, validity := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Length: validity}
@@ -180,18 +181,18 @@ func (l *Lease) moveLocked(to State, cause error) {
 	}
 	l.state = to
 	if cause != nil {
-		l.watchedLocked().cause = cause
+		l.needEndLocked().cause = cause
 		l.spoil()
 	}
 	if to == Held {
 		return
 	}
-	l.watched.ended.close()
+	l.rareEnd.ended.close()
 	if to == Past || cause != nil {
 		l.tellLostLocked()
 	}
-	if to == Past && len(l.watched.listeners) > 0 {
-		go slices.Clone(l.watched.listeners).tell(l.watched.loss) // the caller has locked l.mu, and perhaps more
+	if to == Past && len(l.rareEnd.listeners) > 0 {
+		go slices.Clone(l.rareEnd.listeners).tell(l.rareEnd.loss) // the caller has locked l.mu, and perhaps more
 	}
 }
 
@@ -202,7 +203,7 @@ func (l *Lease) tellLostLocked() {
 		return
 	}
 	l.isLost = true
-	l.watched.lost.close()
+	l.rareEnd.lost.close()
 	if !l.begunLocked() {
 		return
 	}
@@ -223,10 +224,10 @@ func (l *Lease) NotHeld(now clock.Instant) error {
 
 func (l *Lease) notHeldLocked(now clock.Instant) error {
 	switch {
-	case (l.state == Over || l.state == Dropped) && l.watched.cause == nil:
+	case (l.state == Over || l.state == Dropped) && l.rareEnd.cause == nil:
 		return l.terms.Keeper.Errors.NotHeld
 	case l.state == Over || l.state == Dropped:
-		return l.watched.cause
+		return l.rareEnd.cause
 	case l.state != Past && l.validity.Holds(now):
 		return nil
 	case l.state == Acquiring:
@@ -253,9 +254,9 @@ func (l *Lease) spentLocked() bool {
 
 // lossLocked returns why l was lost. It is for a lost lease, and returns the same error each time.
 func (l *Lease) lossLocked() error {
-	w := l.watchedLocked()
+	w := l.needEndLocked()
 	if w.loss == nil {
-		why := l.watched.cause
+		why := l.rareEnd.cause
 		if why == nil {
 			why = l.expiredLocked()
 		}
@@ -269,8 +270,8 @@ func (l *Lease) lossLocked() error {
 func (l *Lease) noteMissed(res *quorum.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if res != nil || l.watched != &unwatched {
-		l.watchedLocked().missed = res
+	if res != nil || l.rareEnd != &noRareEnd {
+		l.needEndLocked().missed = res
 	}
 }
 
@@ -281,15 +282,15 @@ func (l *Lease) Loss() error {
 	if !l.begunLocked() {
 		return nil
 	}
-	return l.watched.loss
+	return l.rareEnd.loss
 }
 
 // NoteLoss notes the loss that the release of l, which Unlock has ended, has found.
 func (l *Lease) NoteLoss(loss error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.begunLocked() && l.watched.loss == nil {
-		l.watchedLocked().loss = loss
+	if l.begunLocked() && l.rareEnd.loss == nil {
+		l.needEndLocked().loss = loss
 	}
 }
 
@@ -298,7 +299,7 @@ func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.notHeldLocked(now)
-	if err == nil || (l.state == Over || l.state == Dropped) && l.watched.cause == nil {
+	if err == nil || (l.state == Over || l.state == Dropped) && l.rareEnd.cause == nil {
 		return err
 	}
 	return l.lossLocked()
@@ -314,9 +315,9 @@ func (l *Lease) End(cause error) (first bool) {
 		l.value.hidden = true
 	}
 	first = l.endLocked(cause)
-	all, loss := l.watched.listeners, l.watched.loss
+	all, loss := l.rareEnd.listeners, l.rareEnd.loss
 	if len(all) > 0 {
-		l.watched.listeners = nil
+		l.rareEnd.listeners = nil
 	}
 	l.mu.Unlock()
 	if len(all) > 0 {
@@ -380,7 +381,7 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	if left := l.validity.Remaining(now); left > 0 {
 		return left, nil
 	}
-	if l.state == Over && l.watched.cause == nil {
+	if l.state == Over && l.rareEnd.cause == nil {
 		l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked(), nil))
 	}
 	return 0, l.notHeldLocked(now)
@@ -423,13 +424,13 @@ func (l *Lease) Listen(to Listener) {
 	l.mu.Lock()
 	over := l.notHeldLocked(clock.Now()) != nil
 	if !over {
-		w := l.watchedLocked()
+		w := l.needEndLocked()
 		if w.listeners == nil {
 			w.listeners = w.room[:0]
 		}
 		w.listeners = append(w.listeners, to)
 	}
-	loss := l.watched.loss
+	loss := l.rareEnd.loss
 	l.mu.Unlock()
 	if over {
 		to.Ended(loss)
@@ -440,7 +441,7 @@ func (l *Lease) Listen(to Listener) {
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.watched
+	w := l.rareEnd
 	if w.listeners == nil {
 		return // End has taken them, with the room, and tells them without l.mu
 	}
@@ -482,7 +483,7 @@ func (l *Lease) WasValid(now clock.Instant) bool {
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.watchedLocked().ended.channel(l.state != Acquiring && l.state != Held)
+	return l.needEndLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
 // Lost returns a channel that is closed when l is past, or has ended for a cause. If that is so at now, the
@@ -491,23 +492,23 @@ func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.notHeldLocked(now)
-	return l.watchedLocked().lost.channel(l.isLost)
+	return l.needEndLocked().lost.channel(l.isLost)
 }
 
 // Token returns the fencing token of l, 0 if there is none.
 func (l *Lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.special.token
+	return l.rare.token
 }
 
 // takeToken gives l a fencing token that a quorum has stored.
 func (l *Lease) takeToken(token uint64) {
 	l.mu.Lock()
-	if l.special == &plain { // it is adopted
-		l.special = &special{}
+	if l.rare == &noRareLease { // it is adopted
+		l.rare = &rareLease{}
 	}
-	l.special.token = token
+	l.rare.token = token
 	l.mu.Unlock()
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }

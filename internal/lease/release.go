@@ -44,7 +44,7 @@ type Release struct {
 	lease    *Lease
 	claim    claim.Claim
 	round    quorum.Round
-	extras   *extras       // noExtras for most; fixed once the release is sent
+	rare     *rareRelease  // noRareRelease for most; fixed once the release is sent
 	others   atomic.Uint64 // the claim.Lines of Others
 	executed atomic.Uint64 // the claim.Nodes that have executed it, although a command that sets the value may still come
 	open     atomic.Int32  // how many nodes have not settled it, and are not given up
@@ -63,22 +63,22 @@ type Release struct {
 	queued   bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 }
 
-// extras are what few releases need. They do not change once the release is sent.
-type extras struct {
+// A rareRelease is what few releases need. It does not change once the release is sent.
+type rareRelease struct {
 	turnover script.Turnover
 	room     [1]script.Ticket // for turnover.Leave
 	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
 	began    time.Duration    // the monotonic time at which it was made; only set with surplus
 }
 
-// noExtras is the extras of all releases that need none: nobody enters or leaves the queues with them. It never changes.
-var noExtras extras
+// noRareRelease is that of all releases that need none: nobody enters or leaves the queues with them. It never changes.
+var noRareRelease rareRelease
 
 // progress is the state of a release on one node.
 type progress struct {
 	form    form  // in which it was last sent
 	orderly bool  // when it was last sent, every command that sets the value had been answered
-	paced   bool  // it has a place in the node's drain, or waits for one
+	drained bool  // it has a place in the node's drain, or waits for one
 	lost    bool  // an earlier sending got no reply: the node may have executed it
 	unvoted bool  // Unlock waits for the repetition, which gives the node's vote
 	repeats uint8 // how often it has been repeated, at most maxDoublings; sets the next delay
@@ -148,9 +148,9 @@ func (l *Lease) Release(how Releasing) *Release {
 	}
 	someLeave := l.writes.someLeave()
 	rel.queued = someLeave || k.Waiters.Any()
-	rel.extras = &noExtras
+	rel.rare = &noRareRelease
 	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
-		rel.extras = rel.newExtras(how)
+		rel.rare = rel.newRare(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
@@ -177,10 +177,10 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// newExtras returns the extras of a release that needs them. With a minimal hold, it sends the fills: the release follows
+// newRare returns the rareRelease of a release that needs one. With a minimal hold, it sends the fills: the release follows
 // on each of their nodes.
-func (rel *Release) newExtras(how Releasing) *extras {
-	x := &extras{}
+func (rel *Release) newRare(how Releasing) *rareRelease {
+	x := &rareRelease{}
 	if rel.surplus {
 		x.began = clock.Now().Mono
 	}
@@ -311,7 +311,7 @@ func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load())
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.terms.brief(quorum.Unlock, rel.call(rel.extras.turnover))
+	return rel.lease.terms.brief(quorum.Unlock, rel.call(rel.rare.turnover))
 }
 
 // call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
@@ -330,7 +330,7 @@ func (l *Lease) fence() script.Fence {
 		return script.Fence{}
 	}
 	token := l.Token()
-	if s := l.special; s.fence.Token == token {
+	if s := l.rare; s.fence.Token == token {
 		return s.fence
 	}
 	return fence(token)
@@ -362,14 +362,14 @@ func (rel *Release) OnWon() {
 func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
-	if k.IsClosed() && !s.paced {
-		s.paced = true // before enter: after it another goroutine may send the release
+	if k.IsClosed() && !s.drained {
+		s.drained = true // before enter: after it another goroutine may send the release
 		if !k.drains[i].enter(rel) {
 			return
 		}
 	}
-	paced := s.paced
-	if !rel.transmit(i, resp) && paced {
+	drained := s.drained
+	if !rel.transmit(i, resp) && drained {
 		k.drains[i].leave(i)
 	}
 }
@@ -391,7 +391,7 @@ func (rel *Release) sendBehind(i int) {
 // use returns the use of the value that rel releases, nil if that never comes back.
 func (rel *Release) use() *use {
 	if rel.counted {
-		return rel.lease.special.use
+		return rel.lease.rare.use
 	}
 	return nil
 }
@@ -407,7 +407,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 		use = nil
 	}
 	if use != nil && !usedValues.sendsRelease(use, i) {
-		s.paced, s.unvoted = false, false
+		s.drained, s.unvoted = false, false
 		rel.round.Refuse(i, quorum.ErrDoubted)
 		rel.nodeEnded(i, true)
 		return false
@@ -422,10 +422,10 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	if use != nil {
 		use.ended(i, wire.NotSent)
 	}
-	if s.paced && k.drains[i].putBack(rel, err) {
+	if s.drained && k.drains[i].putBack(rel, err) {
 		return true
 	}
-	s.paced, s.unvoted = false, false
+	s.drained, s.unvoted = false, false
 	rel.round.Refuse(i, err)
 	if r := rel.lease.writes.rare.Load(); r != nil {
 		if k := r.asked.Load(); k != nil {
@@ -453,7 +453,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	case as.again: // it enters no ticket again: the waiter may have left since
 		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
-		call = rel.call(rel.extras.turnover)
+		call = rel.call(rel.rare.turnover)
 	case !as.inFull:
 		return rel.round.Call().Command.Args
 	default:
@@ -484,9 +484,9 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	case k.unreached.Load() != 0:
 		k.answered(i)
 	}
-	if sent.paced {
+	if sent.drained {
 		defer k.drains[i].leave(i)
-		rel.progress[i].paced = false
+		rel.progress[i].drained = false
 	}
 	if as, again := next(sent.form, reply); again {
 		if as.quietly && !sent.form.quietly {
@@ -508,7 +508,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	if first := v.Answer.FirstIn(); first != 0 {
 		var undoes Turn
 		if rel.undoes {
-			undoes = rel.lease.special.turn
+			undoes = rel.lease.rare.turn
 		}
 		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
@@ -555,7 +555,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 		return
 	case v.Choice == claim.Failed && reply.Fate == wire.Unknown:
 		s.lost = true
-	case v.Choice == claim.Granted && rel.extras.filled.Has(i): // a moment before
+	case v.Choice == claim.Granted && rel.rare.filled.Has(i): // a moment before
 		v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
 	case v.Choice == claim.Refused && s.lost:
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
@@ -700,7 +700,7 @@ func (rel *Release) repeat(i int) {
 // the lease may be held for much longer.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
-		return rel.lease.terms.Timing.lasts(rel.extras.began, now)
+		return rel.lease.terms.Timing.lasts(rel.rare.began, now)
 	}
 	return rel.lease.terms.Timing.lasts(rel.lease.writes.lastRenewed(), now)
 }

@@ -21,7 +21,7 @@ type sharing struct {
 
 	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
 	leases   []*Lease      // those that have not left
-	closed   bool          // nobody may join: see Join, Leave and StayAlone
+	closed   bool          // nobody may join: see Join, Leave and IsAlone
 	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
 	began    clock.Instant // when the extender began it
 	extended clock.Instant // the start of the last extension that a quorum has confirmed
@@ -80,7 +80,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t, watched: &unwatched, special: &plain} // made before s.mu is locked, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t, rareEnd: &noRareEnd, rare: &noRareLease} // made before s.mu is locked, so that others do not wait for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,42 +158,25 @@ func (l *Lease) mayStillHave(now clock.Instant) bool {
 	defer l.mu.Unlock()
 	switch l.state {
 	case Over, Dropped:
-		return l.watched.cause == nil
+		return l.rareEnd.cause == nil
 	default:
 		return l.notHeldLocked(now) == nil
 	}
 }
 
-// IsAlone reports whether l is the only lease that has the hold.
-func (l *Lease) IsAlone() bool {
+// IsAlone reports whether l is the only lease that has the hold. If so, and if l is to stay alone, as for Detach, nobody can
+// join the hold any more.
+func (l *Lease) IsAlone(stays bool) bool {
 	s := l.sharing()
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isAloneLocked(l)
-}
-
-// StayAlone reports whether l is the only lease that has the hold. If so, it keeps others from joining it. It
-// is for Detach.
-func (l *Lease) StayAlone() bool {
-	s := l.sharing()
-	if s == nil {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.isAloneLocked(l) {
-		return false
-	}
-	s.closed = true
-	return true
-}
-
-func (s *sharing) isAloneLocked(l *Lease) bool {
 	now := clock.Now()
-	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayStillHave(now) })
+	alone := !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayStillHave(now) })
+	s.closed = s.closed || alone && stays
+	return alone
 }
 
 // A duty is what a watchdog does when it is time for a round.
@@ -253,7 +236,7 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
-	other := &Lease{First: clock.Now(), terms: t, watched: &unwatched, special: &plain}
+	other := &Lease{First: clock.Now(), terms: t, rareEnd: &noRareEnd, rare: &noRareLease}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.passLocked(other)

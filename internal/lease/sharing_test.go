@@ -56,7 +56,7 @@ func TestNobodyJoinsAHoldThatIsClosed(t *testing.T) {
 		"one was lost":                       func(_, other *Lease) { other.End(errCause) },
 		"somebody came after the window":     func(l, _ *Lease) { time.Sleep(ms); l.Join(l.terms, ms) },
 		"somebody came too late for the age": func(l, _ *Lease) { time.Sleep(l.terms.Timing.Validity / 5); l.Join(l.terms, time.Hour) },
-		"one stays alone":                    func(l, other *Lease) { other.End(nil); other.Leave(); l.StayAlone() },
+		"one stays alone":                    func(l, other *Lease) { other.End(nil); other.Leave(); l.IsAlone(true) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := opens(t, reading(t))

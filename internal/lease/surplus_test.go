@@ -329,6 +329,6 @@ func TestLeaver(t *testing.T) {
 	})
 	l := New(nowhere(t, 1), "v", clock.Now())
 	assert.Nil(t, l.Leaver(ticket), "nobody else can have the lock while it has it")
-	l.specialize(script.Place{}, nil)
-	assert.Nil(t, l.special.surplus, "a node grants a lock or it does not")
+	l.needRare(script.Place{}, nil)
+	assert.Nil(t, l.rare.surplus, "a node grants a lock or it does not")
 }

@@ -75,17 +75,13 @@ type Errors struct {
 	Severed func(res quorum.Result) error
 }
 
-// tracer returns the tracer of votes, nil if nobody listens.
-func (t *Terms) tracer() quorum.Tracer {
-	if t.Events == nil {
-		return nil
-	}
-	return t.Events
-}
-
 // brief returns the brief of an operation on a lease. Its Purpose is Looking; operations that grant set another.
 func (t *Terms) brief(op quorum.Op, call claim.Call) quorum.Brief {
-	return quorum.Brief{Op: op, Call: call, Within: t.Timing.NodeTimeout, Tracer: t.tracer()}
+	b := quorum.Brief{Op: op, Call: call, Within: t.Timing.NodeTimeout}
+	if t.Events != nil {
+		b.Tracer = t.Events
+	}
+	return b
 }
 
 // lacksQueue reports whether node i has just denied the queue of the lock. The claim must have only one line.

@@ -86,15 +86,7 @@ func (u *Unlocking) HasEnded() bool {
 
 // Wait waits until the Unlock has ended, and reports false if ctx is done before.
 func (u *Unlocking) Wait(ctx context.Context) bool {
-	if u.HasEnded() {
-		return true
-	}
-	select {
-	case <-u.done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return Await(ctx, u.done)
 }
 
 // Outcome returns what the Unlock, which has ended, has returned. known is false if it is forgotten.

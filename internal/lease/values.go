@@ -206,7 +206,7 @@ func (u *use) takesLocked(now clock.Instant) bool {
 		return l.outlivesLocked(now)
 	case u.released:
 		return false
-	case l.state == Over && l.watched.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive the lease
+	case l.state == Over && l.rareEnd.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive the lease
 		return u.isOpen() || u.keysLast(now)
 	}
 	return false
@@ -360,10 +360,10 @@ func newUse(l *Lease) *use {
 
 // addLocked makes u the use of its lease's value.
 func (v *valueLog) addLocked(u *use, now clock.Instant) {
-	if u.lease.special == &plain {
-		u.lease.special = &special{}
+	if u.lease.rare == &noRareLease {
+		u.lease.rare = &rareLease{}
 	}
-	u.lease.special.use = u
+	u.lease.rare.use = u
 	if v.uses == nil {
 		v.uses, v.sweep = map[usedValue][]*use{}, leastSweep
 	}
@@ -447,8 +447,8 @@ func ForgetValues() {
 
 // mayComeBack reports whether the value of l may come back on its name: a user's function has made it, or l was adopted.
 func (l *Lease) mayComeBack() bool {
-	if l.special.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
-		return l.special.use != nil
+	if l.rare.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
+		return l.rare.use != nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -463,17 +463,17 @@ func (v *valueLog) join(l *Lease) {
 }
 
 func (v *valueLog) joinLocked(l *Lease) *use {
-	if l.special.use == nil {
+	if l.rare.use == nil {
 		v.addLocked(newUse(l), clock.Now())
 	}
-	return l.special.use
+	return l.rare.use
 }
 
 // leave notes that l, which join has added, was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	l.special.use.released = true
+	l.rare.use.released = true
 }
 
 // release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that nothing is

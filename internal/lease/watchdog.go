@@ -15,7 +15,7 @@ import (
 //
 // It starts a round every third of the expiry, counted from the lease's start, so that a late timer does not
 // delay later rounds. The votes of a round count until the old validity ends. While a round is undecided, the
-// watchdog sends its command again each time that the patience has passed. It does so only to nodes that have
+// watchdog sends its command again after each resendAfter. It does so only to nodes that have
 // not answered or have failed, because they may have come back. If a round fails, another starts after a
 // backoff. So the lease is extended if a quorum of nodes answers again some time before the validity ends.
 type watchdog struct {
@@ -37,8 +37,8 @@ type watchRound struct {
 	left    time.Duration // what was left of the validity at began; guarded by watchdog.mu
 }
 
-// backoffDivisor: the first backoff is patience / backoffDivisor, and it doubles with
-// each round that fails, up to patience.
+// backoffDivisor: the first backoff is resendAfter / backoffDivisor, and it doubles with
+// each round that fails, up to resendAfter.
 const backoffDivisor = 8
 
 func newWatchdog(l *Lease) *watchdog {
@@ -56,11 +56,11 @@ func (w *watchdog) start() {
 	}
 }
 
-// extendSoon makes it start the next round within some time beyond the patience with a round, if none is open.
+// extendSoon makes it start the next round within resendAfter and some time, if none is open.
 func (w *watchdog) extendSoon(beyond time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	within := w.patience() + beyond
+	within := w.resendAfter() + beyond
 	if !w.stopped && w.open == nil && within < w.third(clock.Now()) {
 		w.schedule(within)
 	}
@@ -109,8 +109,8 @@ func (w *watchdog) third(now clock.Instant) time.Duration {
 	return third - (now.Mono-w.lease.First.Mono)%third
 }
 
-// patience is how long a round may be undecided before it is sent again.
-func (w *watchdog) patience() time.Duration {
+// resendAfter is how long a round may be undecided before it is sent again.
+func (w *watchdog) resendAfter() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
@@ -123,8 +123,8 @@ func (w *watchdog) Fire(closing bool) {
 
 // fire starts a round, or sends an undecided round again. It starts none while another lease that shares the hold extends
 // it. It runs on the schedule's goroutine. If the lease is over, it gives up the open round. If the lease already lasts as
-// long as MaxHold allows, it starts no round. paced is set if the pacer has let w go on.
-func (w *watchdog) fire(paced bool) {
+// long as MaxHold allows, it starts no round. admitted is set if the throttle has let w go on.
+func (w *watchdog) fire(admitted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -137,11 +137,11 @@ func (w *watchdog) fire(paced bool) {
 		now := clock.Now()
 		switch w.lease.duty(now) {
 		case extendNow:
-			if !paced && !w.mayBegin(now) || !w.startLocked() {
+			if !admitted && !w.mayBegin(now) || !w.startLocked() {
 				return
 			}
 		case lookAgain:
-			w.schedule(min(w.patience(), w.third(now)))
+			w.schedule(min(w.resendAfter(), w.third(now)))
 			return
 		case extendLater:
 			w.schedule(w.third(now))
@@ -156,13 +156,13 @@ func (w *watchdog) fire(paced bool) {
 		w.open.began, w.open.left = now, w.lease.Remaining(now)
 		w.open.round.Again()
 	}
-	w.schedule(w.patience())
+	w.schedule(w.resendAfter())
 }
 
-// mayBegin reports whether w may begin a round at now. If not, the pacer lets it go on later.
+// mayBegin reports whether w may begin a round at now. If not, the throttle lets it go on later.
 func (w *watchdog) mayBegin(now clock.Instant) bool {
 	t := w.lease.terms
-	return t.Keeper.pacer.admits(w, now, w.lease.Remaining(now), t.Timing.Validity)
+	return t.Keeper.throttle.admits(w, now, w.lease.Remaining(now), t.Timing.Validity)
 }
 
 // goOn implements resumer.
@@ -227,8 +227,8 @@ func (w *watchdog) look() error {
 	case w.lease.Disproved(res):
 		return w.lease.terms.Keeper.Errors.Rejected(w.lease.Claim().Name(), res)
 	default:
-		patience := w.patience()
-		w.backoff = min(max(2*w.backoff, patience/backoffDivisor), patience)
+		after := w.resendAfter()
+		w.backoff = min(max(2*w.backoff, after/backoffDivisor), after)
 		w.schedule(w.backoff)
 	}
 	return nil
@@ -251,11 +251,11 @@ func (r *watchRound) tell(res quorum.Result, final bool) {
 	}
 }
 
-// A pacer makes watchdogs wait while a node is behind with its replies. Otherwise the extensions of very many locks that
+// A throttle makes watchdogs wait while a node is behind with its replies. Otherwise the extensions of very many locks that
 // are due at once would pile up there, and the limit of outstanding replies would refuse some. The watchdogs whose
 // validity ends first go on first. The first of them does not wait once half of its validity has passed. So one with a
 // longer expiry may wait for longer than that, but never behind one whose validity ends later.
-type pacer struct {
+type throttle struct {
 	alarms   *alarm.Schedule
 	isBehind func() bool
 	again    alarm.Alarm // when to let watchdogs go on
@@ -268,29 +268,29 @@ type pacer struct {
 // after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second.
 const extensionsInARow = 128
 
-// pacePause is how long the pacer pauses before it looks at the nodes again.
-const pacePause = time.Millisecond
+// throttlePause is how long the throttle pauses before it looks at the nodes again.
+const throttlePause = time.Millisecond
 
-func (p *pacer) init(alarms *alarm.Schedule, isBehind func() bool) {
+func (p *throttle) init(alarms *alarm.Schedule, isBehind func() bool) {
 	p.alarms, p.isBehind = alarms, isBehind
 	p.again.What = p
 }
 
-// admits reports whether a watchdog may begin a round at now. If not, the pacer calls its goOn later. The lease is valid
+// admits reports whether a watchdog may begin a round at now. If not, the throttle calls its goOn later. The lease is valid
 // for left, and was valid for validity after its last extension.
-func (p *pacer) admits(w resumer, now clock.Instant, left, validity time.Duration) bool {
+func (p *throttle) admits(w resumer, now clock.Instant, left, validity time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiting) == 0 && !p.isBehind() || left < validity/2 {
 		return true
 	}
-	heap.Push(&p.waiting, paced{w, now.Mono + left, now.Mono + left - validity/2})
-	p.alarms.Set(&p.again, time.Now().Add(pacePause))
+	heap.Push(&p.waiting, throttled{w, now.Mono + left, now.Mono + left - validity/2})
+	p.alarms.Set(&p.again, time.Now().Add(throttlePause))
 	return false
 }
 
 // Fire implements alarm.Firer: it lets watchdogs go on, until a node is behind.
-func (p *pacer) Fire(closing bool) {
+func (p *throttle) Fire(closing bool) {
 	for n := 0; n < extensionsInARow && !closing; n++ {
 		p.mu.Lock()
 		if len(p.waiting) == 0 {
@@ -301,38 +301,38 @@ func (p *pacer) Fire(closing bool) {
 			p.mu.Unlock()
 			break
 		}
-		next := heap.Pop(&p.waiting).(paced)
+		next := heap.Pop(&p.waiting).(throttled)
 		p.mu.Unlock()
 		next.goOn()
 	}
-	p.alarms.Set(&p.again, time.Now().Add(pacePause))
+	p.alarms.Set(&p.again, time.Now().Add(throttlePause))
 }
 
 // A resumer is a watchdog.
 type resumer interface{ goOn() }
 
-// A paced is a watchdog that waits. It may have been stopped since. The times are by the monotonic clock.
-type paced struct {
+// A throttled is a watchdog that waits. It may have been stopped since. The times are by the monotonic clock.
+type throttled struct {
 	resumer
 	ends  time.Duration // when its validity ends
 	until time.Duration // when it waits no longer: half of the validity has passed
 }
 
 // earliest implements heap.Interface, the watchdog whose validity ends first at the front.
-type earliest []paced
+type earliest []throttled
 
 func (e *earliest) Len() int           { return len(*e) }
 func (e *earliest) Less(i, j int) bool { return (*e)[i].ends < (*e)[j].ends }
 func (e *earliest) Swap(i, j int)      { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
 
 // Push implements heap.Interface.
-func (e *earliest) Push(x any) { *e = append(*e, x.(paced)) }
+func (e *earliest) Push(x any) { *e = append(*e, x.(throttled)) }
 
 // Pop implements heap.Interface.
 func (e *earliest) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]
-	(*e)[last] = paced{}
+	(*e)[last] = throttled{}
 	*e = (*e)[:last]
 	return x
 }

@@ -157,7 +157,7 @@ type goer struct {
 func (g goer) goOn() { *g.went = append(*g.went, time.Since(g.start).Truncate(ms)) }
 
 // While a node is behind, a watchdog waits until half of its validity has passed. As soon as no node is behind, all go on.
-func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
+func TestThrottleMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 	const validity = 100 * ms
 	for name, c := range map[string]struct {
 		left   time.Duration // of the validity, when the watchdog asks
@@ -173,7 +173,7 @@ func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Log(name)
 			var schedule alarm.Schedule
-			var p pacer
+			var p throttle
 			start := time.Now()
 			p.init(&schedule, func() bool { return time.Since(start) < c.behind })
 			var went []time.Duration
@@ -190,10 +190,10 @@ func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 }
 
 // A watchdog that could go on waits behind those that wait already.
-func TestPacerLetsNobodyOvertakeTheWaiting(t *testing.T) {
+func TestThrottleLetsNobodyOvertakeTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var schedule alarm.Schedule
-		var p pacer
+		var p throttle
 		start := time.Now()
 		var behind atomic.Bool
 		behind.Store(true)

@@ -108,7 +108,9 @@ func (g *Group) attempt(
 		o = l.Correct(ctx, o)
 	}
 	joins := u == nil && !final // the call joins its line if it fails
-	o.Told = tell(ctx, t, l, o, u, joins)
+	if t.Events != nil {
+		o.Told = tell(ctx, t, l, o, u, joins)
+	}
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -160,9 +162,6 @@ func (u *turn) isShort() bool {
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
 // attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
-	if t.Events == nil {
-		return nil
-	}
 	told := false
 	defer func() {
 		if told || o.Kind != lease.Won {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
@@ -112,16 +111,13 @@ func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 // await waits for the end of the attempt, and reports whether it has won. It waits no longer than the node deadline of
 // t, because an observer may hold up the other call.
 func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
-	timer := time.NewTimer(t.Timing.NodeTimeout)
-	defer timer.Stop()
+	t.Keeper.Pause(ctx, t.Timing.NodeTimeout, o.done)
 	select {
 	case <-o.done:
 		return o.won
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-t.Keeper.Closing():
+	default:
+		return false
 	}
-	return false
 }
 
 // share lets other readers join hold, which a call has just acquired and which has begun to be shared. The waiter of that

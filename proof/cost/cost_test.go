@@ -52,8 +52,8 @@ var bounds = map[string]figure{
 	"Lock waits, by the nodes":                {53, 8833, 40, 18, 2},
 	"Extend":                                  {3, 496, 5, 5, 0},
 	"Extend by the watchdog":                  {2, 575, 5, 10, 3.5},
-	"Do":                                      {17, 2048, 10, 8, 2},
-	"TryDo":                                   {17, 2048, 10, 8, 2},
+	"Do":                                      {17, 2064, 10, 8, 2},
+	"TryDo":                                   {17, 2064, 10, 8, 2},
 	"a Mutex, not locked":                     {2, 208, 0, 0, 0}, // it remembers its last Unlock: see lease.Unlocks
 	"a held lock":                             {5, 585, 5, 0, 1},
 	"a held lock, watchdog":                   {6, 674, 5, 0, 2},

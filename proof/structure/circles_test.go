@@ -22,8 +22,8 @@ import (
 )
 
 // A type uses another type of its package if it or one of its methods names that type, a field or a method of it. An interface
-// that only one type of the package implements stands for that type. A circle is types and functions of which each uses every
-// other one, directly or through others. Nobody can understand or change one of them alone. To move code to another file does
+// that only one type of the package implements stands for that type. A circle is types of which each uses every other one, directly
+// or through others, or through functions. Nobody can understand or change one of them alone. To move code to another file does
 // not change a circle.
 
 func TestCirclesOfTypes(t *testing.T) {
@@ -74,26 +74,25 @@ func list(t *testing.T) (packages []listed, exports map[string]string) {
 	}
 }
 
-// largestCircle returns the types and functions in the largest circle of a package, nil if there is no circle.
+// largestCircle returns the types in the largest circle of a package, nil if there is no circle.
 func largestCircle(t *testing.T, fset *token.FileSet, files []*ast.File, imports types.Importer) (largest []string) {
 	t.Helper()
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	info := &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: imports}
 	p, err := config.Check("", fset, files, info)
 	require.NoError(t, err)
 
-	uses := map[string]map[string]bool{}
-	owner := owners(files)
-	for name, object := range info.Uses {
+	owner, uses := map[types.Object]string{}, map[string]map[string]bool{}
+	each(files, info.Defs, func(name string, object types.Object) {
+		owner[object], uses[name] = name, map[string]bool{}
+	})
+	each(files, info.Uses, func(from string, object types.Object) {
 		for _, used := range append(behind(p, object), object) {
-			if from, to := owner(name.Pos()), owner(used.Pos()); used.Pkg() == p && from != to && from != "" && to != "" {
-				if uses[from] == nil {
-					uses[from] = map[string]bool{}
-				}
+			if to := owner[used]; to != "" && to != from {
 				uses[from][to] = true
 			}
 		}
-	}
+	})
 	// What uses via also uses what via uses.
 	for via, used := range uses {
 		for _, mine := range uses {
@@ -105,7 +104,7 @@ func largestCircle(t *testing.T, fset *token.FileSet, files []*ast.File, imports
 	for _, one := range slices.Sorted(maps.Keys(uses)) {
 		var circle []string
 		for _, other := range slices.Sorted(maps.Keys(uses[one])) {
-			if uses[other][one] {
+			if _, is := p.Scope().Lookup(other).(*types.TypeName); is && uses[other][one] {
 				circle = append(circle, other)
 			}
 		}
@@ -116,70 +115,54 @@ func largestCircle(t *testing.T, fset *token.FileSet, files []*ast.File, imports
 	return largest
 }
 
-// owners returns a function that returns the type or function to which a position belongs: methods belong to their type. It
-// returns "" for variables and constants.
-func owners(files []*ast.File) func(token.Pos) string {
-	type declared struct {
-		ast.Node
-		name string
+// each calls do for each object that is among idents in a type or a function, with its name: methods belong to their type.
+func each(files []*ast.File, idents map[*ast.Ident]types.Object, do func(name string, object types.Object)) {
+	in := func(n ast.Node, name string) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if ident, is := n.(*ast.Ident); is && idents[ident] != nil {
+				do(name, idents[ident])
+			}
+			return true
+		})
 	}
-	var all []declared
 	for _, f := range files {
 		for _, d := range f.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
 				name := d.Name.Name
 				if d.Recv != nil {
-					ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
-						id, is := n.(*ast.Ident)
-						if is {
-							name = id.Name
-						}
-						return !is && name == d.Name.Name // of a generic type the first one is the type
-					})
+					name, _, _ = strings.Cut(strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*"), "[")
 				}
-				all = append(all, declared{d, name})
+				in(d, name)
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
 					if s, is := s.(*ast.TypeSpec); is {
-						all = append(all, declared{s, s.Name.Name})
+						in(s, s.Name.Name)
 					}
 				}
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b declared) int { return int(a.Pos() - b.Pos()) })
-	return func(pos token.Pos) string {
-		i, found := slices.BinarySearchFunc(all, pos, func(d declared, pos token.Pos) int { return int(d.Pos() - pos) })
-		if !found {
-			i--
-		}
-		if i < 0 || pos > all[i].End() {
-			return ""
-		}
-		return all[i].name
-	}
 }
 
-// behind returns the method that a call of an interface's method reaches, if only one type of the package implements the
-// interface.
+// behind returns the method that a call of an interface's method reaches, if only one type of the package has it.
 func behind(p *types.Package, called types.Object) (methods []types.Object) {
 	f, ok := called.(*types.Func)
 	if !ok || called.Pkg() != p || f.Signature().Recv() == nil {
 		return nil
 	}
-	i, ok := f.Signature().Recv().Type().Underlying().(*types.Interface)
-	if !ok {
-		return nil
-	}
+	i, _ := f.Signature().Recv().Type().Underlying().(*types.Interface)
 	for _, name := range p.Scope().Names() {
-		t, ok := p.Scope().Lookup(name).(*types.TypeName)
-		if ok && !types.IsInterface(t.Type()) && types.Implements(types.NewPointer(t.Type()), i) {
-			m, _, _ := types.LookupFieldOrMethod(types.NewPointer(t.Type()), true, p, f.Name())
+		named, is := p.Scope().Lookup(name).(*types.TypeName)
+		if !is || i == nil {
+			continue
+		}
+		if t := types.NewPointer(named.Type()); types.Implements(t, i) {
+			m, _, _ := types.LookupFieldOrMethod(t, true, p, f.Name())
 			methods = append(methods, m)
 		}
 	}
-	if len(methods) > 1 {
+	if len(methods) != 1 {
 		return nil
 	}
 	return methods
