@@ -79,7 +79,6 @@ type core struct {
 	owned   bool                            // Close closes the pools
 
 	recents recents
-	pinged  pinged
 
 	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
