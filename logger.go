@@ -151,10 +151,6 @@ func (l *logLines) nodeDown(_ context.Context, d observe.NodeDown) {
 	l.states.NodeDown(l.log, d.Node, d.Address, d.Omitted, d.Err)
 }
 
-func (l *logLines) nodeStillDown(_ context.Context, d observe.NodeDown) {
-	l.states.NodeStillDown(l.log, d.Node, d.Address, d.Err)
-}
-
 func (l *logLines) nodeUp(_ context.Context, u observe.NodeUp) {
 	l.states.NodeUp(u.Node, u.Down)
 }
