@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
@@ -153,10 +151,6 @@ func (l *logLines) nodeDown(_ context.Context, d observe.NodeDown) {
 	l.states.NodeDown(l.log, d.Node, d.Address, d.Omitted, d.Err)
 }
 
-func (l *logLines) nodeStillDown(_ context.Context, d observe.NodeDown) {
-	l.states.NodeStillDown(l.log, d.Node, d.Address, d.Err)
-}
-
 func (l *logLines) nodeUp(_ context.Context, u observe.NodeUp) {
 	l.states.NodeUp(u.Node, u.Down)
 }
@@ -226,33 +220,4 @@ func (l *logLines) write(ctx context.Context, level slog.Level, message, name st
 		args = append([]any{"lock", journal.CutName(name)}, args...)
 	}
 	l.log.Log(ctx, level, message, args...)
-}
-
-// pingPause is how long Ping does not repeat a line.
-const pingPause = journal.Every
-
-// pinged is what the lines of Ping were about.
-type pinged struct {
-	mu   sync.Mutex
-	last map[int]time.Time // by node: when a line last named it
-}
-
-// isNew reports whether op must write a line about the nodes that do not answer. Open always must.
-func (p *pinged) isNew(op string, missing claim.Nodes) (isNew bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now, nodes := time.Now(), indices(missing)
-	for _, i := range nodes {
-		isNew = isNew || now.Sub(p.last[i]) >= pingPause
-	}
-	if isNew = isNew || op != "Ping"; !isNew {
-		return false
-	}
-	if p.last == nil {
-		p.last = make(map[int]time.Time)
-	}
-	for _, i := range nodes {
-		p.last[i] = now
-	}
-	return true
 }

@@ -52,7 +52,7 @@ func (o *observers) withLogger(log *slog.Logger, j *journal.Journal, until *noti
 	lines := &logLines{log, j}
 	more := o.with(lines.hooks(), until)
 	more.loggers = append(slices.Clip(more.loggers), log)
-	more.stillDown = then(more.stillDown, lines.nodeStillDown, until)
+	more.stillDown = then(more.stillDown, lines.nodeDown, until)
 	return more
 }
 
@@ -208,7 +208,8 @@ func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 }
 
 // NodeStillDown implements quorum.Tracer. Only the log is told: for hooks a NodeUp follows each NodeDown, so that they
-// can count.
+// can count. The log may not know that the node is down: another Redsync with the same clients was told, or the event was
+// dropped.
 func (e *events) NodeStillDown(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.stillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/address"
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -241,9 +242,20 @@ func (r *Redsync) logs() []*slog.Logger {
 
 // logMissing writes the line about the nodes that have not answered Open or Ping, or are one server.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
-	if a.missing.nodes == nil || ctx.Err() != nil || !r.core.pinged.isNew(op, a.rule.All()&^a.nodes) {
+	if a.missing.nodes == nil || ctx.Err() != nil {
 		return // or the context has cut the wait for the other nodes, so that nothing is known of them
 	}
+	said := func(per time.Duration) (isNew bool) {
+		for _, i := range indices(a.rule.All() &^ a.nodes) {
+			_, due := r.core.journal().Rarely(nil, journal.Subject{Message: "Ping", Node: i}, 1, per)
+			isNew = isNew || due
+		}
+		return isNew
+	}
+	if !said(journal.Every) && op == "Ping" {
+		return
+	}
+	said(0) // the line names all of them
 	message := "redsync: some nodes do not answer"
 	if !a.silent {
 		message = "redsync: some nodes are one server"

@@ -17,7 +17,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/internal/watch"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -80,8 +79,6 @@ type core struct {
 	owned   bool                            // Close closes the pools
 
 	recents recents
-	pinged  pinged
-	watches watch.Hub // of Mutex.Watch
 
 	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
@@ -213,7 +210,6 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	if rest := c.keeper.Close(ctx, timeout, c.member.Leave); len(rest.Names) > 0 {
 		err = c.notReleased(rest)
 	}
-	c.watches.AwaitEnds()
 	c.keeper.Set.Retire()
 	if j := c.states.Load(); j != nil {
 		j.Close()

@@ -25,7 +25,7 @@ import (
 //
 // Watch looks once a second, when the TTL of a holder has run out, and when a term of a leader begins or ends (see
 // Lead). So it may miss a short lock. If too few nodes answer, it yields StateUnknown, and goes on. A Status is no
-// proof: do not decide with it whether you have the lock. All loops on one lock share the reads. See docs/owners.md.
+// proof: do not decide with it whether you have the lock. Each loop reads for itself. See docs/owners.md.
 //
 // Errors:
 //
@@ -50,17 +50,17 @@ func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error
 	defer w.Leave()
 	defer context.AfterFunc(ctx, w.Leave)() // the body may block for longer than ctx lasts
 	for {
-		snapshot := w.Next(ctx)
-		if snapshot == nil {
+		seen, ok := w.Next(ctx)
+		if !ok {
 			return m.interruption(ctx)
 		}
-		if s, _ := m.statusOf(snapshot.Inspected); !yield(s, nil) {
+		if s, _ := m.statusOf(seen); !yield(s, nil) {
 			return nil
 		}
 	}
 }
 
-// beginWatch adds a watcher of the lock of m. The caller must end it with Leave.
+// beginWatch returns a watcher of the lock of m. The caller must end it with Leave.
 func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -72,13 +72,12 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	}
 	names, n := m.names(), m.set.permits
 	l := watch.Lock{
-		Key: fmt.Sprintf("%d %q", n, names), Terms: t,
-		Holders: holdersText(m.inspectedKeys(), len(names), n != 0),
+		Terms: t, Holders: holdersText(m.inspectedKeys(), len(names), n != 0),
 	}
 	if len(names) == 1 && n == 0 {
 		l.Led = names[0]
 	}
-	return m.core.watches.Join(l), nil //nolint:contextcheck // other loops may go on after ctx has ended
+	return watch.Begin(l), nil
 }
 
 // holdersText returns the Holders of a watch.Lock. keys are all keys that were read: the slots of a semaphore if permits is

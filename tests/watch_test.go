@@ -441,21 +441,6 @@ func TestWatchOfASlowReader(t *testing.T) {
 	})
 }
 
-// The first Status is not older than the loop, although another loop has read before.
-func TestALaterWatchBeginsWithAReadOfItsOwn(t *testing.T) {
-	play(t, func(f field) {
-		w := f.looks()
-		time.Sleep(readEvery / 2)
-		m := f.held()
-		later := f.watches(f.NewMutex("lock"), nil)
-		later.sees(1)
-		w.sees(1)
-		f.unlock(m)
-		w.stops()
-		later.stops()
-	})
-}
-
 // However a loop ends, nothing is left.
 func TestWatchLeavesNothing(t *testing.T) {
 	for name, end := range map[string]func(){

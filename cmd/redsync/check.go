@@ -261,6 +261,7 @@ type findings struct {
 	err      error // why it does not answer
 	facts    []fact
 	warnings []string
+	info     info   // the answer to INFO; nil if it is refused
 	runID    string // "" if not known
 	votes    bool   // it can grant locks now
 	replica  bool

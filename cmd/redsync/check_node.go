@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,12 +51,47 @@ func (r *findings) ask(opt *redis.Options) {
 	node := pool.New(client)
 	defer node.Close()
 	r.until = time.Now().Add(nodeLimits * r.limit)
-	for _, step := range []func(pool.Pool) error{r.askLatency, r.askInfo, r.askClock, r.askPermissions} {
-		if err := step(node); err != nil {
+	for _, p := range probes {
+		if p.asks == "INFO" && r.info == nil && p.name != "server" { // INFO is refused, which the line of the server says
+			continue
+		}
+		told, refused, err := p.says(r, node)
+		if err != nil {
 			r.fails(err)
 			return
 		}
+		if told == "" {
+			told = unknown(p.asks, refused)
+		}
+		r.fact(p.name, "%s", told)
 	}
+	if err := r.askPermissions(node); err != nil {
+		r.fails(err)
+	}
+}
+
+// A probe finds one fact about a node: a line of the report, and the warnings that belong to it.
+type probe struct {
+	name string
+	asks string // the command, for a line that says that the fact is not known
+	says func(*findings, pool.Pool) (told string, refused, err error)
+}
+
+// probes are the facts, in the order of the lines.
+var probes = []probe{
+	{"latency", "PING", (*findings).latency},
+	{"server", "INFO", (*findings).server},
+	{"run id", "INFO", byInfo((*findings).identity)},
+	{"role", "INFO", byInfo((*findings).role)},
+	{"memory", "INFO", byInfo((*findings).memory)},
+	{"persistence", "INFO", (*findings).persistence},
+	{"uptime", "INFO", byInfo((*findings).uptime)},
+	{"clock", "TIME", (*findings).time},
+}
+
+// byInfo returns what a probe says that asks no more than INFO.
+func byInfo(says func(*findings) string) func(*findings, pool.Pool) (string, error, error) {
+	return func(r *findings, _ pool.Pool) (string, error, error) { return says(r), nil, nil }
 }
 
 // reach returns why the node does not answer, nil if it does. A pool connects as programs do, and its errors have hints.
@@ -203,25 +239,16 @@ func unknown(what string, refused error) string {
 	return fmt.Sprintf("not known: %s: %v", what, refused)
 }
 
-// askLatency finds the latency.
-func (r *findings) askLatency(node pool.Pool) error {
-	least := time.Duration(-1)
+func (r *findings) latency(node pool.Pool) (told string, refused, err error) {
+	least := time.Duration(math.MaxInt64)
 	for range samples {
 		start := time.Now()
-		_, refused, err := r.do(node, "ping")
-		if took := time.Since(start); least < 0 || took < least {
-			least = took
+		if _, refused, err = r.do(node, "ping"); err != nil || refused != nil {
+			return "", refused, err
 		}
-		switch {
-		case err != nil:
-			return err
-		case refused != nil:
-			r.fact("latency", "%s", unknown("PING", refused))
-			return nil
-		}
+		least = min(least, time.Since(start))
 	}
-	r.fact("latency", "%v", least.Round(time.Microsecond))
-	return nil
+	return least.Round(time.Microsecond).String(), nil, nil
 }
 
 // An info is the answer to INFO: values by name.
@@ -249,52 +276,38 @@ func parseInfo(text string) info {
 	return i
 }
 
-// askInfo finds all that INFO tells.
-func (r *findings) askInfo(node pool.Pool) error {
-	answer, refused, err := r.do(node, "info")
-	if err != nil {
-		return err
-	}
-	if refused != nil {
-		r.fact("server", "%s", unknown("INFO", refused))
-		r.cannotGuard("INFO is refused")
-		return nil
-	}
-	text, _ := answer.(string)
-	i := parseInfo(text)
-	r.addServer(i)
-	r.addRole(i)
-	r.addMemory(i)
-	if err := r.addPersistence(node, i); err != nil {
-		return err
-	}
-	r.addUptime(i)
-	return nil
-}
-
 // The oldest versions that are supported.
 const (
 	leastRedis  = "6.2"
 	leastValkey = "7.2"
 )
 
-// addServer adds the version and the run id.
-func (r *findings) addServer(i info) {
-	redis := i["redis_version"]
+// server asks for INFO, and says the version.
+func (r *findings) server(node pool.Pool) (told string, refused, err error) {
+	answer, refused, err := r.do(node, "info")
+	switch {
+	case err != nil:
+		return "", nil, err
+	case refused != nil:
+		r.cannotGuard("INFO is refused")
+		return "", refused, nil
+	}
+	text, _ := answer.(string)
+	r.info = parseInfo(text)
+	redis := r.info["redis_version"]
 	product, version, least := "Redis", redis, leastRedis
 	for _, p := range products {
-		if v := i[versionOf(p)]; v != "" {
+		if v := r.info[versionOf(p)]; v != "" {
 			product, version = p, v
 			break
 		}
 	}
 	switch {
 	case version == "":
-		r.fact("server", "%s", unknown("INFO", nil))
 	case product == "Redis", product == "Valkey", redis == "":
-		r.fact("server", "%s %s", product, version)
+		told = fmt.Sprintf("%s %s", product, version)
 	default:
-		r.fact("server", "%s %s (as Redis %s)", product, version, redis)
+		told = fmt.Sprintf("%s %s (as Redis %s)", product, version, redis)
 	}
 	if product == "Valkey" {
 		redis, least = version, leastValkey
@@ -304,14 +317,18 @@ func (r *findings) addServer(i info) {
 	if redis != "" && older(redis, least) {
 		r.warn("%s %s is too old: Redis %s, Valkey %s or later is needed", product, redis, leastRedis, leastValkey)
 	}
-	switch r.runID = i["run_id"]; {
-	case r.runID == "":
-		r.fact("run id", "%s. %s", unknown("INFO", nil), notCompared)
-	case strings.Trim(r.runID, "0") == "":
-		r.fact("run id", "not known: INFO tells zeros. %s", notCompared)
-		r.runID = ""
+	return told, nil, nil
+}
+
+func (r *findings) identity() string {
+	switch id := r.info["run_id"]; {
+	case id == "":
+		return unknown("INFO", nil) + ". " + notCompared
+	case strings.Trim(id, "0") == "":
+		return "not known: INFO tells zeros. " + notCompared
 	default:
-		r.fact("run id", "%s", r.runID)
+		r.runID = id
+		return id
 	}
 }
 
@@ -332,86 +349,76 @@ func older(version, least string) bool {
 	return major < leastMajor || major == leastMajor && minor < leastMinor
 }
 
-// addRole adds whether the node is a primary.
-func (r *findings) addRole(i info) {
-	switch i["role"] {
+func (r *findings) role() string {
+	switch r.info["role"] {
 	case "master":
-		r.fact("role", "primary, replicas: %s", i["connected_slaves"])
+		return "primary, replicas: " + r.info["connected_slaves"]
 	case "slave":
-		r.fact("role", "replica of %s:%s", i["master_host"], i["master_port"])
 		r.warn("it is a replica: it refuses writes. Each node must be a primary")
 		r.votes, r.replica = false, true
-	default:
-		r.fact("role", "%s", unknown("INFO", nil))
+		return fmt.Sprintf("replica of %s:%s", r.info["master_host"], r.info["master_port"])
 	}
+	return ""
 }
 
-// addMemory adds whether the node may evict locks.
-func (r *findings) addMemory(i info) {
-	policy := i["maxmemory_policy"]
-	switch limit := i["maxmemory"]; {
+// memory says whether the node may evict locks.
+func (r *findings) memory() string {
+	policy := r.info["maxmemory_policy"]
+	switch limit := r.info["maxmemory"]; {
 	case policy == "":
-		r.fact("memory", "%s", unknown("INFO", nil))
+		return ""
 	case limit == "0":
-		r.fact("memory", "no limit, maxmemory-policy %s", policy)
+		return "no limit, maxmemory-policy " + policy
 	default:
-		r.fact("memory", "maxmemory %s, maxmemory-policy %s", limit, policy)
 		if policy != "noeviction" {
 			r.warn("maxmemory-policy %s: the node may evict locks when its memory is full, and an evicted key is a lost lock. Set noeviction", policy)
 		}
+		return fmt.Sprintf("maxmemory %s, maxmemory-policy %s", limit, policy)
 	}
 }
 
-// addPersistence adds whether a restart may forget locks.
-func (r *findings) addPersistence(node pool.Pool, i info) error {
+// persistence says whether a restart may forget locks.
+func (r *findings) persistence(node pool.Pool) (told string, refused, err error) {
 	const remedy = "Set appendonly yes and appendfsync always, or give all programs on these nodes the restart guard (here: --guard)"
-	switch i["aof_enabled"] {
+	switch r.info["aof_enabled"] {
 	case "0":
-		r.fact("persistence", "appendonly no")
 		if r.guard == 0 {
 			r.warn("a restart may forget locks, because appendonly is no (a snapshot lacks the last ones). %s", remedy)
 		}
-		return nil
+		return "appendonly no", nil, nil
 	case "1":
 	default:
-		r.fact("persistence", "%s", unknown("INFO", nil))
-		return nil
+		return "", nil, nil
 	}
 	answer, refused, err := r.do(node, "config", "get", "appendfsync")
-	if err != nil {
-		return err
-	}
 	pair, _ := answer.([]any)
-	if refused != nil || len(pair) != 2 {
-		r.fact("persistence", "appendonly yes, appendfsync %s", unknown("CONFIG GET", refused))
-		return nil
+	switch {
+	case err != nil:
+		return "", nil, err
+	case refused != nil || len(pair) != 2:
+		return "appendonly yes, appendfsync " + unknown("CONFIG GET", refused), nil, nil
 	}
 	how := field(pair[1])
-	r.fact("persistence", "appendonly yes, appendfsync %s", how)
 	if how != "always" && r.guard == 0 {
 		r.warn("appendfsync %s: a server that crashes can lose the last writes, and then forgets locks. %s", how, remedy)
 	}
-	return nil
+	return "appendonly yes, appendfsync " + how, nil, nil
 }
 
-// addUptime adds whether the restart guard ignores the node.
-func (r *findings) addUptime(i info) {
-	seconds, err := strconv.ParseInt(i["uptime_in_seconds"], 10, 32)
+// uptime says whether the restart guard ignores the node.
+func (r *findings) uptime() string {
+	seconds, err := strconv.ParseInt(r.info["uptime_in_seconds"], 10, 32)
 	if err != nil || seconds < 0 {
-		r.fact("uptime", "%s", unknown("INFO", nil))
 		r.cannotGuard("INFO has no uptime_in_seconds")
-		return
+		return ""
 	}
 	uptime := time.Duration(seconds) * time.Second
-	r.fact("uptime", "%v", uptime)
-	if r.guard == 0 {
-		return
-	}
 	more := drift(r.guard) + uptimeGranularity
-	if left := r.guard + more - uptime; left > 0 {
+	if left := r.guard + more - uptime; r.guard > 0 && left > 0 {
 		r.votes = false
 		r.warn("its server started %v ago, and the restart guard (%v + %v) ignores it for another %v", uptime, r.guard, more, left)
 	}
+	return uptime.String()
 }
 
 // cannotGuard says what it costs that the node does not tell its uptime, if there is a guard.
@@ -457,28 +464,21 @@ func fine(d time.Duration) time.Duration {
 	return (d + unit - 1).Truncate(unit)
 }
 
-// askClock compares the node's clock with that of this machine. The node reads its own between the sending of TIME and the
+// time compares the node's clock with that of this machine. The node reads its own between the sending of TIME and the
 // answer, so half of the time between is the uncertainty.
-func (r *findings) askClock(node pool.Pool) error {
+func (r *findings) time(node pool.Pool) (told string, refused, err error) {
 	for range samples {
 		sent := time.Now()
 		answer, refused, err := r.do(node, "time")
 		half := time.Since(sent) / 2
 		there, ok := parseTime(answer)
-		switch {
-		case err != nil:
-			return err
-		case refused != nil:
-			r.fact("clock", "%s", unknown("TIME", refused))
-			return nil
-		case !ok:
-			r.fact("clock", "%s", unknown("TIME", nil))
-			return nil
-		case r.clock == nil || half < r.clock.uncertain:
+		if err != nil || refused != nil || !ok {
+			return "", refused, err
+		}
+		if r.clock == nil || half < r.clock.uncertain {
 			r.clock = &clockDiff{there.Sub(sent.Add(half)), half}
 		}
 	}
-	r.fact("clock", "%v", r.clock)
 	if r.clock.isTooFar() {
 		what := "A step that sets it back makes keys last longer after their holder has died"
 		if r.clock.ahead < 0 {
@@ -486,7 +486,7 @@ func (r *findings) askClock(node pool.Pool) error {
 		}
 		r.warn("its clock is %v. %s. Slew it, or keep the node down for the longest TTL while it is set", r.clock, what)
 	}
-	return nil
+	return r.clock.String(), nil, nil
 }
 
 // parseTime reads the answer to TIME.

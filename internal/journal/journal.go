@@ -19,8 +19,6 @@ import (
 
 // A Journal is what all locks of one New or Open, and all their loggers, share.
 type Journal struct {
-	rare
-	leftovers
 	notices *notice.Queue
 	waiting func() map[string]int // see New
 	lasts   atomic.Bool           // a state lasts; if not, most events need no lock of mu
@@ -34,6 +32,8 @@ type Journal struct {
 	twins      map[[2]int]*twins
 	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
 	sweep      int             // how many unextended may have before those that have ended are removed
+	subjects   map[Subject]*saying
+	left       map[leftBy]Left // what Close has left
 }
 
 // A Hold is a lock that is held, or was. Holds can be compared.
@@ -56,7 +56,7 @@ func (j *Journal) Close() {
 	j.closed = true
 	j.loggers, j.nodes, j.twins, j.unextended = nil, nil, nil, nil
 	j.quorum, j.denied = state{}, nil
-	j.notices.Add(j, j.leftovers.say)
+	j.notices.Add(j, j.sayLeft)
 }
 
 // Dropped implements notice.Receiver: observers are told what was dropped.
@@ -204,7 +204,8 @@ type down struct {
 	fails   time.Time // when it was last seen to fail
 }
 
-// NodeDown notes that a node is down. omitted is how often that was so without an event.
+// NodeDown notes that a node is down, or that it has failed again, perhaps for another reason. omitted is how often it was
+// down without an event.
 func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -222,12 +223,6 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 	n.begin(now, err)
 	n.fails = now
 	j.sayLocked(log, now, nil)
-}
-
-// NodeStillDown notes that a node which is down has failed again, perhaps for another reason. The journal may not know that
-// it is down: another Redsync with the same clients was told, or the event was dropped.
-func (j *Journal) NodeStillDown(log *slog.Logger, i int, address string, err error) {
-	j.NodeDown(log, i, address, 0, err)
 }
 
 // An aging is an error whose text has times that go on. At returns the error as it is at a later time, nil if it is over by

@@ -163,7 +163,7 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 			j.Answered(a.Logger, Locks, nil, time.Now())
 			time.Sleep(time.Millisecond)
 			for _, i := range []int{1, 4} {
-				j.NodeStillDown(a.Logger, i, fmt.Sprintf("redis-%d:6379", i), errDown)
+				j.NodeDown(a.Logger, i, fmt.Sprintf("redis-%d:6379", i), 0, errDown)
 			}
 		}
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 2, errDown)
@@ -208,7 +208,7 @@ func (a aged) At(now time.Time) error {
 // The lines say why a node is down by now, and times as they are when the line is written.
 func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
 	play(t, func(j *scene, a, _ *log) {
-		fails := func(address string, err error) { j.NodeStillDown(a.Logger, 1, address, err) }
+		fails := func(address string, err error) { j.NodeDown(a.Logger, 1, address, 0, err) }
 		fails("redis-1:6379", errDown) // another Redsync was told that it is down
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		for _, err := range []error{errDown, aged{time.Now()}, aged{time.Now()}, aged{}} {

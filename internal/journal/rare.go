@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -25,12 +24,6 @@ type Subject struct {
 	Node    int
 }
 
-// rare counts what happens without a line.
-type rare struct {
-	mu       sync.Mutex // guards what follows
-	subjects map[Subject]*saying
-}
-
 // A saying is what is known of a Subject.
 type saying struct {
 	since time.Time      // when a line was last due
@@ -41,13 +34,13 @@ type saying struct {
 // Rarely notes that a subject has happened n more times. It reports whether log must write a line: if the last line is longer
 // ago than per, or if only other loggers have written that line. total is what the line stands for: n, and what has happened
 // without any line.
-func (r *rare) Rarely(log *slog.Logger, s Subject, n int, per time.Duration) (total int, say bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now, known := time.Now(), r.subjects[s]
+func (j *Journal) Rarely(log *slog.Logger, s Subject, n int, per time.Duration) (total int, say bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, known := time.Now(), j.subjects[s]
 	if known == nil {
 		known = &saying{}
-		put(&r.subjects, s, known)
+		put(&j.subjects, s, known)
 	}
 	switch {
 	case now.Sub(known.since) >= per:
@@ -71,12 +64,6 @@ type Left struct {
 	Err      error
 }
 
-// leftovers add up what Close has left.
-type leftovers struct {
-	mu   sync.Mutex // guards what follows
-	left map[leftBy]Left
-}
-
 // A leftBy is a node, and a logger of locks whose keys are left there.
 type leftBy struct {
 	log  *slog.Logger
@@ -84,30 +71,30 @@ type leftBy struct {
 }
 
 // AddLeft adds what some locks with the logger log have left on a node. Close says it.
-func (o *leftovers) AddLeft(log *slog.Logger, l Left) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (j *Journal) AddLeft(log *slog.Logger, l Left) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	by, loggers := leftBy{log, l.Node}, 0
-	for other := range o.left {
+	for other := range j.left {
 		if other.node == l.Node {
 			loggers++
 		}
 	}
-	before, known := o.left[by]
+	before, known := j.left[by]
 	if !known && loggers >= maxLoggers {
 		return
 	}
 	l.Releases += before.Releases
 	l.Within = max(l.Within, before.Within)
-	put(&o.left, by, l)
+	put(&j.left, by, l)
 }
 
-// say writes a line for each node and logger.
-func (o *leftovers) say() {
-	o.mu.Lock()
-	left := o.left
-	o.left = nil
-	o.mu.Unlock()
+// sayLeft writes a line for each node and logger.
+func (j *Journal) sayLeft() {
+	j.mu.Lock()
+	left := j.left
+	j.left = nil
+	j.mu.Unlock()
 	for _, by := range slices.SortedFunc(maps.Keys(left), func(a, b leftBy) int { return a.node - b.node }) {
 		l := left[by]
 		by.log.Warn("redsync: releases unconfirmed", "node", l.Node, "address", l.Address, "releases", l.Releases,

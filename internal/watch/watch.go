@@ -1,0 +1,202 @@
+// Package watch reads who holds a lock, for those who watch it. Between two reads it listens to what leaders tell.
+package watch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/wire"
+)
+
+const (
+	// readEvery is how often a lock is read at least.
+	readEvery = time.Second
+
+	// runOut is how long after the end of a TTL the lock is read: nodes count TTLs in milliseconds.
+	runOut = time.Millisecond
+
+	// newInspection is after how many reads it is forgotten which nodes deny the queue and the register.
+	newInspection = 60
+)
+
+// A Lock is what somebody watches.
+type Lock struct {
+	Terms   *lease.Terms                 // of the reads
+	Led     string                       // the name that leaders may have; "" if the lock cannot be that of a leader
+	Holders func(lease.Inspected) string // returns a text; two texts differ if the holders do
+}
+
+// A Watcher reads a lock for one goroutine.
+type Watcher struct {
+	lock       Lock
+	inspection *lease.Inspection
+	hints      chan struct{} // has room for one: something may have changed
+	reads      int           // how many have begun
+	pace       pace
+	next       time.Time // when the next read is due
+	holders    string    // what Lock.Holders returned for what Next returned last
+
+	// Leave ends the subscriptions. Any goroutine may call it, and call it again. Close does the same.
+	Leave func()
+}
+
+// Begin returns a Watcher of l. The caller must not be held up by Close meanwhile: see lease.Keeper.BeginCall.
+func Begin(l Lock) *Watcher {
+	w := &Watcher{lock: l, hints: make(chan struct{}, 1), Leave: func() {}}
+	if l.Led != "" && l.Terms.Keeper.BeginCall() { // Close waits for the end of the subscriptions
+		left := make(chan struct{})
+		ended := listen(l.Terms.Keeper, l.Led, w.hint, left)
+		w.Leave = sync.OnceFunc(func() {
+			close(left)
+			<-ended
+		})
+	}
+	return w
+}
+
+// hint makes w read soon. It does not block.
+func (w *Watcher) hint() {
+	select {
+	case w.hints <- struct{}{}:
+	default: // w will read anyway
+	}
+}
+
+// Next reads until the holders are others than those that it has returned last, and returns what it has seen. The first call
+// returns after one read. ok is false when ctx is done or Close has begun: what that has cut short is told to nobody.
+func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
+	for w.pause(ctx, time.Until(w.next), w.hints) && w.pause(ctx, w.pace.wait(time.Now()), nil) {
+		select {
+		case <-w.hints: // this read follows it
+		default:
+		}
+		start := time.Now()
+		w.pace.note(start)
+		if seen, ok = w.read(ctx); !ok {
+			break
+		}
+		w.next = start.Add(readEvery)
+		for _, h := range seen.Holdings() {
+			if end := time.Now().Add(h.TTL + runOut); h.TTL != script.Endless && end.Before(w.next) {
+				w.next = end
+			}
+		}
+		if holders := w.lock.Holders(seen); holders != w.holders { // no text is empty
+			w.holders = holders
+			return seen, true
+		}
+	}
+	return lease.Inspected{}, false
+}
+
+// pause does what lease.Keeper.Pause does, without a timer if d is not positive.
+func (w *Watcher) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	keeper := w.lock.Terms.Keeper
+	if d <= 0 {
+		return ctx.Err() == nil && !keeper.IsClosed()
+	}
+	return keeper.Pause(ctx, d, early)
+}
+
+// read reads the lock once. It reports false if Close or the end of ctx has cut it short.
+func (w *Watcher) read(ctx context.Context) (seen lease.Inspected, ok bool) {
+	keeper := w.lock.Terms.Keeper
+	if !keeper.BeginCall() {
+		return seen, false
+	}
+	defer keeper.EndCall()
+	if w.reads%newInspection == 0 {
+		w.inspection = lease.NewInspection(w.lock.Terms)
+	}
+	w.reads++
+	seen = w.inspection.Run(ctx, false, w.inspection.Limits())
+	return seen, ctx.Err() == nil && !keeper.IsClosed()
+}
+
+// A pace spaces reads, however many hints there are: mostInARow at once, and then one every spacing. So there are at most
+// 20 in a second.
+type pace struct{ spent time.Time }
+
+const (
+	mostInARow = 10
+	spacing    = 100 * time.Millisecond
+)
+
+// wait returns how long the next read must wait at now. It need not wait if that is not positive.
+func (p *pace) wait(now time.Time) time.Duration {
+	if p.spent.Before(now) {
+		return 0
+	}
+	return p.spent.Sub(now) - (mostInARow-1)*spacing
+}
+
+// note notes that a read begins at now.
+func (p *pace) note(now time.Time) {
+	if p.spent.Before(now) {
+		p.spent = now
+	}
+	p.spent = p.spent.Add(spacing)
+}
+
+// Leaders tell those who watch a name that they lead, or do not lead any more. Nobody relies on what a message says: it
+// makes a watcher read the lock.
+
+// The messages.
+const (
+	Leads  = "leads"
+	Leaves = "leaves"
+)
+
+// Tell publishes a message to those who watch the name. It waits for no node, and sends nothing after Close has begun. If
+// a node does not answer, or denies PUBLISH, those who listen there find out by their next read.
+func Tell(k *lease.Keeper, name, message string) {
+	if !k.BeginCall() {
+		return
+	}
+	defer k.EndCall()
+	k.Set.Publish(script.LeaderChannel(name), message)
+}
+
+// listen subscribes to the messages for a name on all nodes, until left is closed or Close has begun. It is a call of k that
+// has begun, and ends it. It does not wait for the nodes. A node that refuses is not asked again. hint is called when the leader may have changed. It must not block.
+func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (ended <-chan struct{}) {
+	var all []wire.Subscription
+	for _, n := range k.Set.Nodes {
+		if p, ok := n.Pool.(wire.Subscriber); ok {
+			if s, err := p.Subscribe(script.LeaderChannel(name), listener{hint}); err == nil {
+				all = append(all, s)
+			}
+		}
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer k.EndCall()
+		select {
+		case <-left:
+		case <-k.Closing():
+		}
+		for _, s := range all {
+			s.Close()
+		}
+	}()
+	return closed
+}
+
+// A listener receives what a node sends.
+type listener struct{ hint func() }
+
+// Subscribed implements wire.Listener. Messages of the time before may be lost.
+func (l listener) Subscribed() { l.hint() }
+
+// Message implements wire.Listener.
+func (l listener) Message(string) { l.hint() }
+
+// Unsubscribed implements wire.Listener.
+func (listener) Unsubscribed(error) {}
+
+// Refused implements wire.Listener.
+func (listener) Refused(error) {}
