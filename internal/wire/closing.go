@@ -10,8 +10,8 @@ import (
 // This file finds out that the user has closed a client. The streams and subscriptions on it have connections of
 // their own, which go-redis does not close, so they look at the client from time to time. That sends nothing.
 
-// lookPause is how often streams and subscriptions look whether their client has been closed.
-const lookPause = 100 * time.Millisecond
+// lookPause is how often streams and subscriptions look whether their client has been closed. Package pool promises a second.
+const lookPause = 500 * time.Millisecond
 
 // ErrClientClosed is the error of everything on a client that its user has closed. It matches redis.ErrClosed, which
 // go-redis itself returns then, and ErrClosed, because such a Pool never sends again.

@@ -117,7 +117,7 @@ func start(name string) *Node {
 		_ = c.Close()
 	}
 	n.srv = m.Server()
-	n.lua = newInterpreter(n.srv.Dispatch)
+	n.lua = newInterpreter(n.srv.Dispatch, m.DB)
 	n.lua.lacks = n.scriptLacks
 	n.srv.SetPreHook(n.before)
 	return n

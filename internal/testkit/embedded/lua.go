@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
@@ -26,6 +27,8 @@ type interpreter struct {
 	state    *lua.LState
 	scripts  map[string]*lua.LFunction // by SHA1
 	dispatch func(to *server.Peer, args []string)
+	data     func(db int) *miniredis.RedisDB
+	db       int                  // the database of the running script
 	callers  map[int]*server.Peer // the peers that execute commands of scripts, by database
 	caller   *server.Peer         // the peer that executes the commands of the running script
 	rewrite  func(string) string  // see Node.Rewrite; may be nil
@@ -68,12 +71,13 @@ func compile(source string) (script, error) {
 	return s, nil
 }
 
-func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter {
+func newInterpreter(dispatch func(to *server.Peer, args []string), data func(db int) *miniredis.RedisDB) *interpreter {
 	in := &interpreter{
 		state:    lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 256, RegistryMaxSize: 1 << 16}),
 		scripts:  make(map[string]*lua.LFunction),
 		callers:  make(map[int]*server.Peer),
 		dispatch: dispatch,
+		data:     data,
 	}
 	in.out, in.back = bufio.NewWriter(&in.reply), bufio.NewReaderSize(&in.reply, 16)
 	for name, open := range map[string]lua.LGFunction{
@@ -85,6 +89,7 @@ func newInterpreter(dispatch func(to *server.Peer, args []string)) *interpreter 
 	}
 	texts := in.state.GetGlobal(lua.StringLibName).(*lua.LTable)
 	texts.RawSetString("format", in.state.NewFunction(quickly(texts.RawGetString("format").(*lua.LFunction).GFunction)))
+	texts.RawSetString("find", in.state.NewFunction(findQuickly(texts.RawGetString("find").(*lua.LFunction).GFunction)))
 	redis := in.state.NewTable()
 	redis.RawSetString("call", in.state.NewFunction(in.call))
 	redis.RawSetString("pcall", in.state.NewFunction(in.pcall))
@@ -117,7 +122,7 @@ func (in *interpreter) load(source string) (string, error) {
 // execute answers SCRIPT LOAD, EVAL and EVALSHA, and reports whether it has answered. On SCRIPT
 // FLUSH it forgets all scripts.
 func (in *interpreter) execute(peer *server.Peer, db int, command string, args []string) bool {
-	in.caller = in.callerIn(db)
+	in.caller, in.db = in.callerIn(db), db
 	switch {
 	case command == "SCRIPT" && len(args) == 2 && strings.EqualFold(args[0], "load"):
 		sha, err := in.load(args[1])
@@ -245,6 +250,24 @@ func quickly(format lua.LGFunction) lua.LGFunction {
 	}
 }
 
+// findQuickly returns string.find with a quick way to the first character that is no digit.
+func findQuickly(find lua.LGFunction) lua.LGFunction {
+	return func(l *lua.LState) int {
+		text, ok := l.Get(1).(lua.LString)
+		if !ok || l.GetTop() != 2 || l.Get(2) != lua.LString("%D") {
+			return find(l)
+		}
+		at := strings.IndexFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })
+		if at < 0 {
+			l.Push(lua.LNil)
+			return 1
+		}
+		l.Push(lua.LNumber(at + 1))
+		l.Push(lua.LNumber(at + 1))
+		return 2
+	}
+}
+
 // call implements redis.call: an error ends the script.
 func (in *interpreter) call(l *lua.LState) int {
 	value, err := in.command(l)
@@ -302,6 +325,11 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 		in.running.Command = args
 		in.spy(in.running)
 	}
+	if len(args) == 2 {
+		if value := in.read(args[0], args[1]); value != nil {
+			return value, nil
+		}
+	}
 	in.reply.Reset()
 	in.out.Reset(&in.reply)
 	in.dispatch(in.caller, args)
@@ -312,6 +340,25 @@ func (in *interpreter) command(l *lua.LState) (lua.LValue, error) {
 		return nil, err
 	}
 	return in.value(reply), nil
+}
+
+// read answers what scripts ask most, the text of a key or its length, without the detour over a reply. It returns nil for
+// other commands and for keys of other types.
+func (in *interpreter) read(command, key string) lua.LValue {
+	if command != "GET" && command != "STRLEN" {
+		return nil
+	}
+	text, err := in.data(in.db).Get(key)
+	missing := errors.Is(err, miniredis.ErrKeyNotFound)
+	switch {
+	case err != nil && !missing:
+		return nil
+	case command == "STRLEN":
+		return lua.LNumber(len(text))
+	case missing:
+		return lua.LFalse
+	}
+	return lua.LString(text)
 }
 
 // A Called is a command that a script is about to execute.
