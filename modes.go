@@ -107,7 +107,7 @@ const (
 	ofShared
 )
 
-// exclusions are the pairs that do not go together. docs/modes.md lists them for users.
+// exclusions are the pairs that do not go together. docs/reference.md lists them for users.
 var exclusions = []struct {
 	one   feature
 	other feature

@@ -191,7 +191,7 @@ func WithPrefix(prefix string) Option {
 // Set WithSetNXOnExtend and WithFencing as the giver has them: with either, Unlock repeats its release until the keys
 // have run out.
 //
-// WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/modes.md, and docs/workers.md for an
+// WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/reference.md, and docs/workers.md for an
 // example.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) {

@@ -20,7 +20,7 @@ const maxPermits = script.MaxPermits
 // Use a Mutex for each holder, or Do: many goroutines may call it on one Mutex. Inside a Do that has a permit, a call
 // for another permit of the name fails with ErrNested.
 //
-// There are no fencing tokens. See docs/permits.md, and docs/modes.md for what excludes WithPermits.
+// There are no fencing tokens. See docs/permits.md, and docs/reference.md for what excludes WithPermits.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {

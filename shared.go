@@ -20,7 +20,7 @@ import (
 // Use a Mutex for each reader, or Do of one Mutex. A read inside a read needs Do with the context of the outer Do:
 // otherwise it can deadlock with a writer that waits.
 //
-// Readers of one process may share a lock: see docs/readers.md, and docs/modes.md for what excludes WithShared.
+// Readers of one process may share a lock: see docs/readers.md, and docs/reference.md for what excludes WithShared.
 func WithShared() Option {
 	return OptionFunc(func(m *Mutex) { m.change().shared = true })
 }

@@ -143,7 +143,7 @@ func (o *observer) hooks() *observe.Hooks {
 	}
 }
 
-// The bounds of the histograms' buckets, in seconds. README.md states them.
+// The bounds of the histograms' buckets, in seconds.
 var (
 	acquireBounds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	holdBounds    = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200}

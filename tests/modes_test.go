@@ -28,7 +28,7 @@ import (
 // same. The expectations are those of modeRows.
 
 // modesPage has the table for users.
-const modesPage = "../docs/modes.md"
+const modesPage = "../docs/reference.md"
 
 // A lockKind is a kind of lock. It has a column in the table.
 type lockKind struct {

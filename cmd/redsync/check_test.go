@@ -404,8 +404,7 @@ func rulesIn(cell string) (rules []string) {
 // otherRows are rows of the page of which check says nothing: they need something that it does not use.
 var otherRows = []string{
 	"Lock, TryLock, Unlock, Extend, Valid, Do, the watchdog, WithSetNXOnExtend, WithMinHold", // one by one
-	"a database other than 0", "ClientName of the go-redis client", "a client of one address, to a Cluster whose only master has all slots",
-	"a *redis.ClusterClient", "fencing.Redis",
+	"fencing.Redis",
 }
 
 // What check says of missing rules is what the page says.

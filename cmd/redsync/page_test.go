@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// This file runs the command lines of docs/command.md and docs/look.md.
+// This file runs the command lines of docs/command.md and docs/owners.md.
 
 // pageNodes are the nodes of the page and of the examples.
 const pageNodes = "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379"
@@ -127,7 +127,7 @@ var late = regexp.MustCompile(slow.String() + `|locked nodes: \[[\d ]*\][^,]`)
 
 // The pages show what their command lines write.
 func TestPageShowsWhatTheCommandsWrite(t *testing.T) {
-	for name, lines := range map[string]int{"command": 8, "look": 5} {
+	for name, lines := range map[string]int{"command": 8, "owners": 3} {
 		t.Run(name, func(t *testing.T) { testPage(t, "../../docs/"+name+".md", lines) })
 	}
 }

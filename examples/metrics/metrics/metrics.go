@@ -1,4 +1,4 @@
-// Package metrics counts for Prometheus what happens to locks: see docs/metrics.md.
+// Package metrics counts for Prometheus what happens to locks: see redsyncotel/README.md.
 package metrics
 
 import (

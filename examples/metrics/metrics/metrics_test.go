@@ -25,12 +25,6 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestPageShowsTheHooks(t *testing.T) {
-	code := read(t, "metrics.go")
-	page := read(t, "../../../docs/metrics.md")
-	assert.Contains(t, page, "```go\n"+code+"```\n")
-}
-
 // Prometheus is told of locks that were acquired, taken and lost, and of nodes that are down and up again.
 func TestPrometheusIsToldOfWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
