@@ -148,3 +148,21 @@ func TestMinHoldOfTheCrontabFitsThePeriod(t *testing.T) {
 	spread := spreadOf(minHold, ttl, 5*time.Minute)
 	assert.Contains(t, textOf("../../docs/command.md"), "clocks may differ by "+spread.Truncate(time.Second).String()[:2]+" s")
 }
+
+// The table of docs/cron.md follows its rule.
+func TestTheTableOfTicksFollowsTheRule(t *testing.T) {
+	t.Parallel()
+	page := textOf("../../docs/cron.md")
+	for row, spread := range map[string]time.Duration{
+		"30 s | 28 s":          spreadOf(30*time.Second, 8*time.Second, time.Minute),
+		"4 min | 54 s":         spreadOf(4*time.Minute, 30*time.Second, 5*time.Minute),
+		"20 min | 19 min 59 s": spreadOf(20*time.Minute, 8*time.Second, time.Hour),
+		"12 h | 11 h 52 min":   spreadOf(12*time.Hour, 8*time.Second, 24*time.Hour),
+	} {
+		assert.Contains(t, page, "| "+row+" |")
+		_, says, _ := strings.Cut(row, " | ")
+		said := must(time.ParseDuration(strings.NewReplacer(" ", "", "min", "m").Replace(says)))
+		assert.Less(t, said, spread, row)
+		assert.Greater(t, said, spread*96/100, row)
+	}
+}
