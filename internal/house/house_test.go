@@ -70,23 +70,6 @@ func TestPackagePageFitsTwoScreens(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(page, "\n"), 100)
 }
 
-// CONTRIBUTING.md has the figures of the bounds.
-func TestContributingHasTheFigures(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
-	require.NoError(t, err)
-	plain := strings.Join(strings.Fields(string(text)), " ")
-	functions, files, circle := bounds["functions executed"], bounds["files executed"], bounds["types in the largest circle"]
-	for _, sentence := range []string{
-		fmt.Sprintf("A plain Lock executes %d functions in %d files, an Unlock %d in %d.",
-			functions["Lock"], files["Lock"], functions["Unlock"], files["Unlock"]),
-		fmt.Sprintf("%d Go files stand at the top.", bounds["size"]["Go files in the root"]),
-		fmt.Sprintf("has %d in `redsync`, %d in `internal/lease` and %d in `internal/queue`",
-			circle["redsync"], circle["redsync/internal/lease"], circle["redsync/internal/queue"]),
-	} {
-		assert.Contains(t, plain, sentence)
-	}
-}
-
 // compare returns what is wrong with the figures of a kind, "" if nothing is.
 func compare(kind string, bound, got map[string]int) string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(bound)), maps.Keys(got))
