@@ -8,6 +8,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
+// This file makes a Mutex of names and options.
+
 // NewMutex returns a lock with the given name, which is its Redis key (WithPrefix puts a prefix before it). It sends nothing. The lock is
 // exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
 // empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
