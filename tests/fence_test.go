@@ -217,7 +217,7 @@ func TestFenceBareOKIsNoGrant(t *testing.T) {
 	for _, option := range []redsync.Option{withTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
 			rs := redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
-				if len(req.Args) > 11 { // it has more arguments than a release
+				if proposes(req) {
 					return &wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}, nil
 				}
 				return scripted.Yes(req)
@@ -512,19 +512,25 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 	})
 }
 
+// proposes reports whether a request is an acquire with a token.
+func proposes(req wire.Request) bool {
+	keys, isScript := req.Args[min(2, len(req.Args)-1)].(int)
+	if !isScript || len(req.Args) < 3+keys+7-1 {
+		return false
+	}
+	_, isAcquire := req.Args[3+keys+1].(int64)
+	return isAcquire
+}
+
 // A liar returns a node that answers each acquire with a token as lie says, and everything else with yes.
 func liar(lie func(proposal uint64) []any) *scripted.Puppet {
 	return &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
-		keys, isScript := req.Args[min(2, len(req.Args)-1)].(int)
-		if !isScript || len(req.Args) < 3+keys+7-1 {
-			return scripted.Yes(req)
-		}
-		if _, isAcquire := req.Args[3+keys+1].(int64); !isAcquire {
+		if !proposes(req) {
 			return scripted.Yes(req)
 		}
 		proposal, _ := strconv.ParseUint(req.Args[len(req.Args)-2].(string), 10, 64)
 		reply := lie(proposal)
-		if keys > 3 { // a reply to several names also says which of them are in the way
+		if req.Args[2].(int) > 3 { // a reply to several names also says which of them are in the way
 			reply = append(reply, []any{})
 		}
 		return &wire.Reply{Value: reply, Fate: wire.Answered, Conn: 1}, nil

@@ -86,10 +86,10 @@ func (m *Multi) Shorten(rest time.Duration, p script.Process, t script.Turnover,
 	return Call{script.ShortenMulti(m.locks, rest.Milliseconds(), p, t, f), readReleasedMulti}
 }
 
-// readEnteredMulti reads the reply of enter_multi.lua to an acquire without a fence.
+// readEnteredMulti reads the reply of enter.lua, for several names, to an acquire without a fence.
 func readEnteredMulti(reply any) (Answer, error) { return readEnteredMultiWith(0, reply) }
 
-// readEnteredMultiWith reads the reply of enter_multi.lua to an acquire with a token; 0 stands for none.
+// readEnteredMultiWith reads the same reply to an acquire with a token; 0 stands for none.
 func readEnteredMultiWith(token uint64, reply any) (Answer, error) {
 	entered, err := script.ParseEnteredMulti(reply)
 	if err == nil {
@@ -108,7 +108,7 @@ func readEnteredMultiWith(token uint64, reply any) (Answer, error) {
 	return a, nil
 }
 
-// readReleasedMulti reads the reply of release_multi.lua.
+// readReleasedMulti reads the reply of release.lua for several names.
 func readReleasedMulti(reply any) (Answer, error) {
 	released, err := script.ParseReleasedMulti(reply)
 	if err != nil {

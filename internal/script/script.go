@@ -328,7 +328,7 @@ func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turn
 }
 
 // AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes, in milliseconds. It is the
-// same in all versions: a ticket whose deadline is later is cut (cut.lua).
+// same in all versions: a ticket whose deadline is later is cut (show.lua).
 const AliveFor = 1000
 
 // A Place says where an acquire stands in the queue of the lock's waiters: nowhere, if its ticket is zero.
