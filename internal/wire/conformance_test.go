@@ -62,8 +62,11 @@ var kinds = []kind{
 }
 
 func TestPoolConformsEmbedded(t *testing.T) {
-	for _, k := range kinds {
+	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			if i > 2 {
+				testlength.NotWhileAPersonWaits(t)
+			}
 			wiretest.Run(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
 				synctest.Test(t, func(t *testing.T) {
 					nodes := embedded.Start(1)
@@ -115,7 +118,7 @@ func envOf(of *redis.Options, dial func(context.Context, string, string) (net.Co
 func TestPoolConformsRealServer(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			if i >= testlength.InGate(2, 2, len(kinds), len(kinds)) {
+			if i >= testlength.InGate(2, 1, len(kinds), len(kinds)) {
 				t.Skip("embedded nodes have shown it, and the nightly run shows it here")
 			}
 			wiretest.RunParallel(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
