@@ -24,8 +24,8 @@ import (
 // see lock_test.go, adopt_test.go and close_test.go in tests.
 
 // onYes returns a Redsync on a node that grants everything, and the node. The end of the test closes it.
-func onYes(t *testing.T) (*Redsync, *scripted.Puppet) {
-	p := &scripted.Puppet{Answer: scripted.Yes}
+func onYes(t *testing.T) (*Redsync, *scripted.Node) {
+	p := &scripted.Node{Answer: scripted.Yes}
 	rs := New(p)
 	t.Cleanup(func() { require.NoError(t, rs.Close(context.WithoutCancel(t.Context()))) })
 	return rs, p
@@ -205,7 +205,7 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 	var mu sync.Mutex
 	var late []wire.Request // the requests to one node
 	answers := false        // the node answers at once
-	slow := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+	slow := &scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers {
@@ -220,7 +220,7 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 			req.To.Receive(req.Tag, *reply)
 		}
 	}
-	rs := New(&scripted.Puppet{Answer: scripted.Yes}, &scripted.Puppet{Answer: scripted.Yes}, slow)
+	rs := New(&scripted.Node{Answer: scripted.Yes}, &scripted.Node{Answer: scripted.Yes}, slow)
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

@@ -42,7 +42,7 @@ var unwatched = map[string]string{
 }
 
 func TestScenesWithWatchdog(t *testing.T) {
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	eachScene(t, func(t *testing.T, s safety.Scene) error {
 		if why := unwatched[s.Name]; why != "" {
 			t.Skip(why)
@@ -52,13 +52,16 @@ func TestScenesWithWatchdog(t *testing.T) {
 }
 
 func TestScenesOnPlainClients(t *testing.T) {
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	eachScene(t, func(t *testing.T, s safety.Scene) error { return safety.PlayEmbedded(t, safety.OursOnPlainClients, s) })
 }
 
 func TestScenesOnRealServers(t *testing.T) {
 	t.Parallel()
 	eachScene(t, func(t *testing.T, s safety.Scene) error {
+		if s.Name != safety.Scenes[0].Name {
+			testlength.NotWhileAPersonWaits(t) // nodes in virtual time have shown it
+		}
 		// The default node deadline, 400 ms, is short for a slow machine.
 		stall.Replay(t, 200*time.Millisecond, func() error {
 			return safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s)

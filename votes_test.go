@@ -26,7 +26,7 @@ func FuzzVotes(f *testing.F) {
 	}
 	register := regexp.MustCompile(`^[0-9]+$`)
 	var reply wire.Reply
-	node := &scripted.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return &reply, nil }}
+	node := &scripted.Node{Answer: func(wire.Request) (*wire.Reply, error) { return &reply, nil }}
 	rs := New(node)
 	set := rs.core.keeper.Set
 	terms := map[bool]*lease.Terms{

@@ -246,7 +246,7 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 // because another node still has the key.
 func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
 	inEachForm(t, func(s *scene) {
-		for i := range 30 {
+		for i := range 10 {
 			name := fmt.Sprint("orders:", i)
 			unlock(s, locked(s, s.rs.NewMutex(name)))
 			s.HoldBySomebody(name)
@@ -271,7 +271,7 @@ func TestRequireNothingLeftWaitsForReleasesThatAreUnderWay(t *testing.T) {
 	testlength.NotShort(t)
 	nodes := redsynctest.Start(t, 9)
 	rs := nodes.Redsync().With(redsync.WithTimeoutFactor(0.4))
-	for range 300 {
+	for range 50 {
 		unlock(t, locked(t, rs.NewMutex(name)))
 		nodes.RequireNothingLeft()
 	}
@@ -471,13 +471,13 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 // not, a later SET would bring a key back.
 func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
 	inEachForm(t, func(s *scene) {
-		for i := range 30 {
+		for i := range 10 {
 			name := fmt.Sprint(name, i)
 			locked(s, s.rs.NewMutex(name))
 			s.Expire(name)
 		}
 		time.Sleep(10 * time.Millisecond)
-		for i := range 30 {
+		for i := range 10 {
 			for node, c := range s.Clients() {
 				n, err := c.Exists(s.Context(), fmt.Sprint(name, i)).Result()
 				require.NoError(s, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
@@ -64,7 +64,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
 		giver := f.another(withFencing)
 		ahead := uint64(time.Now().Add(hour).UnixMicro())
-		peek.KnowsToken(giver, "lock", ahead)
+		fortests.KnowsToken(giver, "lock", ahead)
 		s := f.detaches(locked(f, giver.NewMutex("lock")))
 		require.Greater(f, s.Token, ahead)
 

@@ -78,7 +78,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 // A slowPool is a node that answers ten thousand requests per second. It refuses requests while it owes 1100 replies,
 // as a pool does at 32,768.
 type slowPool struct {
-	scripted.Puppet
+	scripted.Node
 	sync.Mutex
 	owed             []wire.Request
 	frozen, running  bool
@@ -210,13 +210,13 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
 	for refusal, want := range map[error][]time.Duration{
 		&pool.OutstandingError{Limit: 3}: {0, 100 * ms, 200 * ms},
-		errPuppet:                        {0, 0, 100 * ms},
+		errBroken:                        {0, 0, 100 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var start time.Time
 			var times []time.Duration
 			answers := 0
-			rs := redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+			rs := redsync.New(&scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 				reply, _ := scripted.Yes(req)
 				switch {
 				case req.Args[0] == "set":

@@ -19,20 +19,20 @@ import (
 // mayImport lists, for the packages of the library, what their code may import besides the standard library. A "." stands
 // for this module, a trailing slash for all packages below.
 var mayImport = map[string]string{
-	"./internal/jitter":  "",
-	"./internal/clock":   "",
-	"./internal/notice":  "",
-	"./internal/address": goRedis,
-	"./internal/peek":    "./internal/lease ./internal/queue",
-	"./observe":          "",
-	"./internal/alarm":   "./internal/clock",
-	"./internal/journal": "./internal/notice",
-	"./internal/foreign": "",
-	"./internal/wire":    "./internal/jitter ./internal/foreign ./internal/address " + goRedis,
-	"./pool":             "./internal/wire " + goRedis,
-	"./internal/script":  "./internal/wire ./internal/foreign",
-	"./internal/claim":   "./internal/script ./internal/jitter",
-	"./internal/quorum":  "./internal/claim ./internal/script ./internal/clock ./internal/wire",
+	"./internal/jitter":   "",
+	"./internal/clock":    "",
+	"./internal/notice":   "",
+	"./internal/address":  goRedis,
+	"./internal/fortests": "./internal/lease ./internal/queue",
+	"./observe":           "",
+	"./internal/alarm":    "./internal/clock",
+	"./internal/journal":  "./internal/notice",
+	"./internal/foreign":  "",
+	"./internal/wire":     "./internal/jitter ./internal/foreign ./internal/address " + goRedis,
+	"./pool":              "./internal/wire " + goRedis,
+	"./internal/script":   "./internal/wire ./internal/foreign",
+	"./internal/claim":    "./internal/script ./internal/jitter",
+	"./internal/quorum":   "./internal/claim ./internal/script ./internal/clock ./internal/wire",
 	"./internal/lease": "./internal/quorum ./internal/claim ./internal/script ./internal/wire ./internal/alarm " +
 		"./internal/clock",
 	"./internal/queue": "./internal/lease ./internal/quorum ./internal/claim ./internal/script ./internal/wire " +
@@ -40,7 +40,7 @@ var mayImport = map[string]string{
 	"./internal/watch": "./internal/lease ./internal/script ./internal/wire",
 	"./fencing":        "./internal/clock " + goRedis,
 	".": "./internal/queue ./internal/lease ./internal/quorum ./internal/claim ./internal/script ./internal/wire ./pool ./observe " +
-		"./internal/clock ./internal/notice ./internal/jitter ./internal/journal ./internal/peek ./internal/watch " +
+		"./internal/clock ./internal/notice ./internal/jitter ./internal/journal ./internal/fortests ./internal/watch " +
 		"./internal/address ./internal/foreign github.com/hashicorp/go-multierror " + goRedis,
 	"./redsynctest": ". ./pool ./observe ./internal/script ./internal/testkit/embedded ./internal/testkit/realredis " + goRedis,
 }

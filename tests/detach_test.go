@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -29,7 +29,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			other, m := f.another(), f.held(options...)
-			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
+			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: fortests.Value(m)}
 			lost, start, before := m.Lost(), time.Now(), f.traffic()
 			assert.Equal(f, want, f.detaches(m))
 			took(f, start, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -358,7 +358,7 @@ func TestDoAdopts(t *testing.T) {
 			sleep(5 * sec)
 			m := k.another().NewMutex("lock", adopt(s), recordsTo(r))
 			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
-				assert.Equal(k, s.Value, peek.Value(m))
+				assert.Equal(k, s.Value, fortests.Value(m))
 				k.isOfDo(ctx, m)
 				return lasts(minute)(ctx)
 			}))

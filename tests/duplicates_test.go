@@ -190,19 +190,19 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	}
 }
 
-// A stage is three puppets. The test delivers their replies, in any order.
+// A stage is three fakes. The test delivers their replies, in any order.
 type stage struct {
 	*redsync.Redsync
-	puppets [3]*scripted.Puppet
-	grants  bool            // the puppets grant at once, and do not say which servers they are
+	fakes   [3]*scripted.Node
+	grants  bool            // the fakes grant at once, and do not say which servers they are
 	waiting [3]wire.Request // the last request to each that it has not granted at once
-	servers [3]*wire.Server // where one is set, that puppet answers a PING at once
+	servers [3]*wire.Server // where one is set, that fake node answers a PING at once
 }
 
 func newStage() *stage {
 	s := &stage{grants: true}
-	for i := range s.puppets {
-		s.puppets[i] = &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+	for i := range s.fakes {
+		s.fakes[i] = &scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 			switch {
 			case req.Args[0] == "ping" && s.servers[i] != nil:
 				return &wire.Reply{Value: "PONG", Fate: wire.Answered, Conn: 1, Server: s.servers[i]}, nil
@@ -213,7 +213,7 @@ func newStage() *stage {
 			return nil, nil
 		}}
 	}
-	s.Redsync = redsync.New(s.puppets[0], s.puppets[1], s.puppets[2])
+	s.Redsync = redsync.New(s.fakes[0], s.fakes[1], s.fakes[2])
 	return s
 }
 

@@ -66,7 +66,7 @@ func (lacksScript) RedisError()   {}
 func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []wire.Request
-		m := locked(t, redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+		m := locked(t, redsync.New(&scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if isExtend(req) {
 				asked = append(asked, req)
 				return nil, nil
@@ -97,18 +97,18 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	for _, option := range []redsync.Option{forever, withSetNXOnExtend} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
-			m := locked(t, redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+			m := locked(t, redsync.New(&scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 				switch {
 				case !refusing.Load():
 					return scripted.Yes(req)
 				case req.Args[0] == "eval":
-					return nil, errPuppet
+					return nil, errBroken
 				}
 				return &wire.Reply{Err: lacksScript{}, Fate: wire.Answered, Conn: 1}, nil
 			}}).NewMutex("lock", option))
 			refusing.Store(true)
 			start := time.Now()
-			failsWith(t, m.Extend, redsync.ErrExtendFailed, errPuppet)
+			failsWith(t, m.Extend, redsync.ErrExtendFailed, errBroken)
 			took(t, start, 0)
 			alive(t, m)
 			refusing.Store(false)

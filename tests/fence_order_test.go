@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
@@ -61,7 +61,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 			ahead += time.Duration(random.IntN(10_000)) * ms // the clock is stepped
 		}
 		if ahead > 0 {
-			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
+			fortests.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
 		}
 		c.contend(rs.NewMutex("lock", c.options...), random)
 		sleep(time.Duration(random.IntN(20)) * ms)

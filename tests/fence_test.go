@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
@@ -192,7 +192,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 			playAs(t, fmt.Sprint(guarded, skew), func(f field) {
 				a, b := f.veteran(options...), f.veteran(options...)
 				if skew > 0 {
-					peek.KnowsToken(a, "lock", uint64(time.Now().Add(skew).UnixMicro())) //nolint:gosec // after 1970
+					fortests.KnowsToken(a, "lock", uint64(time.Now().Add(skew).UnixMicro())) //nolint:gosec // after 1970
 				}
 				m := locked(f, a.NewMutex("lock", withFencing))
 				token := m.Fence()
@@ -216,7 +216,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 func TestFenceBareOKIsNoGrant(t *testing.T) {
 	for _, option := range []redsync.Option{withTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
-			rs := redsync.New(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+			rs := redsync.New(&scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 				if proposes(req) {
 					return &wire.Reply{Value: "OK", Fate: wire.Answered, Conn: 1}, nil
 				}
@@ -523,8 +523,8 @@ func proposes(req wire.Request) bool {
 }
 
 // A liar returns a node that answers each acquire with a token as lie says, and everything else with yes.
-func liar(lie func(proposal uint64) []any) *scripted.Puppet {
-	return &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+func liar(lie func(proposal uint64) []any) *scripted.Node {
+	return &scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 		if !proposes(req) {
 			return scripted.Yes(req)
 		}

@@ -253,13 +253,13 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 
 // Nodes whose replies the test decides.
 
-// errPuppet is the error of a broken connection to a scripted.
-var errPuppet = errors.New("the string broke")
+// errBroken is the error of a broken connection to a scripted node.
+var errBroken = errors.New("the connection broke")
 
-// A journal is a puppet that notes when it is sent extensions and releases. It takes every script that is not an
+// A journal is a fake node that notes when it is sent extensions and releases. It takes every script that is not an
 // extension for a release.
 type journal struct {
-	scripted.Puppet
+	scripted.Node
 	start time.Time
 
 	mu       sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 )
 
 // Ten Redsyncs together send no more than one would: an attempt and its release every half second.
@@ -98,7 +98,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		ahead := uint64(time.Now().Add(hour).UnixMicro())
-		peek.KnowsToken(a, "lock", ahead)
+		fortests.KnowsToken(a, "lock", ahead)
 		m := locked(f, b.NewMutex("lock", withFencing))
 		assert.Equal(f, ahead+1, m.Fence())
 	})
@@ -108,7 +108,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "a:1"})
 	defer func() { _ = client.Close() }()
-	keeper := weak.Make(peek.Keeper(on([]*redis.Client{client})))
+	keeper := weak.Make(fortests.Keeper(on([]*redis.Client{client})))
 	assert.Eventually(t, func() bool {
 		runtime.GC()
 		return keeper.Value() == nil

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
@@ -142,13 +142,13 @@ func TestNoHandOver(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			giver := locked(f, f.NewMutex("lock", c.giving))
-			value := peek.Value(giver)
+			value := fortests.Value(giver)
 			m := f.calls(f.Redsync, patient(c.receiving)...)
 			sleep(c.after)
 			before := f.traffic()
 			f.atOnce(giver, m)
 			handed := strings.HasPrefix(name, "handed over")
-			assert.Equal(f, handed, value == peek.Value(m.Mutex))
+			assert.Equal(f, handed, value == fortests.Value(m.Mutex))
 			assert.Equal(f, handed, f.traffic() == before)
 			f.unlocks(m.Mutex)
 		})

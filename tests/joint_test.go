@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -296,7 +296,7 @@ func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 			joint("0", "123"): true, s.alone(s.at(0, 1, 2, 3)): false, joint("01", "23"): false, joint("0", "0123"): false,
 			joint("123", "0"): false,
 		} {
-			assert.Equal(s, same, peek.SameProcess(one, other))
+			assert.Equal(s, same, fortests.SameProcess(one, other))
 		}
 	})
 }

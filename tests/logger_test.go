@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -325,7 +325,7 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, ctx := newLogbook(), t.Context()
-		l := peek.LogHooks(slog.New(book)).(*observe.Hooks)
+		l := fortests.LogHooks(slog.New(book)).(*observe.Hooks)
 		one := observe.OneServer{Nodes: [2]int{0, 4}, Addresses: [2]string{"redis-0:6379", "redis-4:6379"}}
 		for i := range 1500 { // for 15 s
 			name, address := fmt.Sprint("lock", i), "redis-1:6379"

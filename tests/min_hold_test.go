@@ -152,7 +152,7 @@ func TestMinHoldAndExtensions(t *testing.T) {
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	for _, expiry := range []time.Duration{sec, minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -494,7 +494,7 @@ func TestPageNamesWhatExcludesEachOther(t *testing.T) {
 		}
 	}
 	several := map[string]bool{}
-	for _, pair := range peek.Exclusions() {
+	for _, pair := range fortests.Exclusions() {
 		if pair[1] == "NewMultiMutex" {
 			several[pair[0]] = true
 			continue

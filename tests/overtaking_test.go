@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -28,7 +28,7 @@ import (
 func pausing(hook *atomic.Pointer[func()], m *redsync.Mutex, end func()) (wait func()) {
 	var wg sync.WaitGroup
 	pause := func() {
-		ended := peek.Ended(m)
+		ended := fortests.Ended(m)
 		wg.Go(end)
 		<-ended
 		for range 10_000 {

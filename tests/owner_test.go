@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
@@ -29,7 +29,7 @@ func (u user) ownedBy(value, label string, since time.Time) {
 	u.Helper()
 	owner, ok := script.OwnerOf(value)
 	require.True(u, ok, "%q", value)
-	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(ms)}
+	want := script.Owner{Label: label, Process: fortests.Keeper(u.Redsync).Process.String(), Since: since.Truncate(ms)}
 	assert.True(u, want.Since.Equal(owner.Since), "since %v, want %v", owner.Since, want.Since)
 	want.Since = owner.Since
 	assert.Equal(u, want, owner)
@@ -54,11 +54,11 @@ func TestOwnerOfEachKind(t *testing.T) {
 						start := time.Now()
 						locked(u, m)
 						synctest.Wait()
-						u.ownedBy(peek.Value(m), oddLabel, start)
+						u.ownedBy(fortests.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
 							has := must(c.nodes[1].Get(key))
-							assert.Contains(u, has, peek.Value(m))
-							assert.Equal(u, kind.shared, has != peek.Value(m))
+							assert.Contains(u, has, fortests.Value(m))
+							assert.Equal(u, kind.shared, has != fortests.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
 						isTaken(u, rival.TryLock())
@@ -133,13 +133,13 @@ func TestOwnerOfTheNextLock(t *testing.T) {
 		m := f.locks()
 		c := f.inLine(withOwner("a"))
 		withOwner("a").Apply(m)
-		plain := peek.Value(m)
+		plain := fortests.Value(m)
 		f.atOnce(m, c)
-		assert.NotEqual(t, plain, peek.Value(c.Mutex))
-		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
+		assert.NotEqual(t, plain, fortests.Value(c.Mutex))
+		f.ownedBy(fortests.Value(c.Mutex), "a", c.at)
 		f.unlocks(c)
 		locked(t, m)
-		f.ownedBy(peek.Value(m), "a", time.Now())
+		f.ownedBy(fortests.Value(m), "a", time.Now())
 		f.unlocks(m)
 	})
 }

@@ -41,11 +41,11 @@ func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 	})
 }
 
-// puppets returns a Redsync on n nodes, of which the first ones grant and the others refuse.
-func puppets(n, granting int) *redsync.Redsync {
+// fakes returns a Redsync on n nodes, of which the first ones grant and the others refuse.
+func fakes(n, granting int) *redsync.Redsync {
 	var pools []pool.Pool
 	for i := range n {
-		p := &scripted.Puppet{Answer: scripted.Yes}
+		p := &scripted.Node{Answer: scripted.Yes}
 		if i >= granting {
 			p.Answer = func(req wire.Request) (*wire.Reply, error) {
 				if req.Args[0] == "set" {
@@ -62,19 +62,19 @@ func puppets(n, granting int) *redsync.Redsync {
 func TestNewTakesUpTo64Nodes(t *testing.T) {
 	for n, needed := range map[int]int{1: 1, 5: 3, 62: 32, 64: 33} {
 		synctest.Test(t, func(t *testing.T) {
-			u := user{t, puppets(n, needed)}
+			u := user{t, fakes(n, needed)}
 			m := obtained(t, u.NewMutex("lock"))
 			u.extends(m)
 			u.confirms(m.Valid())
 			u.unlock(m)
 			u.closesAtOnce()
 
-			rs := puppets(n, needed-1) // one too few
+			rs := fakes(n, needed-1) // one too few
 			taken := isTaken(t, rs.NewMutex("lock").TryLock())
 			assert.Len(t, taken.Nodes, n-needed+1)
 			assert.Equal(t, n-1, taken.Nodes[len(taken.Nodes)-1])
 			shut(t, rs)
-			rs = puppets(n+64, n)
+			rs = fakes(n+64, n)
 			refuses(t, rs.NewMutex("lock"), fmt.Sprintf("%d pools are too many: at most 64", n+64))
 			shut(t, rs)
 		})

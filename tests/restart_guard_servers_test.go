@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -29,6 +30,7 @@ func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
 }
 
 func TestRestartGuardOnRealServers(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	for guarded, expiry := range map[bool]time.Duration{true: 8 * sec, false: minute} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -16,6 +17,7 @@ import (
 // that it had. A holder keeps its lock, and learns it if the new master does not have its key. Module chaos shows that no
 // two programs have one lock at once, also where the set is one of five nodes.
 func TestSentinelFailsOver(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	for _, f := range realredis.Failovers {
 		t.Run(f.Name, func(t *testing.T) {

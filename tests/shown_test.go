@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -39,7 +39,7 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 			s := redsync.Sequencer{Name: "lock", Value: show(giver)}
 			require.NotEmpty(k, s.Value)
 			k.atOnce(giver, c)
-			assert.NotEqual(k, s.Value, peek.Value(c.Mutex))
+			assert.NotEqual(k, s.Value, fortests.Value(c.Mutex))
 			errorIs(k, k.current(server, s), redsync.ErrLockAlreadyExpired) // Current says that the lock was unlocked
 			k.unlocks(c)
 		})

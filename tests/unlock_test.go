@@ -161,7 +161,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sane atomic.Bool // the node answers as it should
-				p := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+				p := &scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 					if req.Args[0] == "set" || sane.Load() {
 						return scripted.Yes(req)
 					}
@@ -196,7 +196,7 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 		after := func(d time.Duration, req wire.Request, do func() any) {
 			time.AfterFunc(d, func() { req.To.Receive(req.Tag, wire.Reply{Value: do(), Fate: wire.Answered}) })
 		}
-		p := &scripted.Puppet{}
+		p := &scripted.Node{}
 		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // overtaken by the release
 				after(sec, req, func() any {
@@ -226,7 +226,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var last time.Duration
-		p := &scripted.Puppet{}
+		p := &scripted.Node{}
 		p.Answer = func(req wire.Request) (*wire.Reply, error) {
 			if req.Args[0] == "set" { // executed after 3 s: the key lives for 11 s
 				time.AfterFunc(3*sec, func() {
@@ -235,7 +235,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 				return nil, nil
 			}
 			last = time.Since(start)
-			return &wire.Reply{Err: errPuppet, Conn: 1}, nil // the node is cut off by then
+			return &wire.Reply{Err: errBroken, Conn: 1}, nil // the node is cut off by then
 		}
 		rs := redsync.New(p)
 		erred(t, rs.NewMutex("lock").TryLock())
@@ -268,11 +268,11 @@ func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
 	for _, answer := range []func(wire.Request) (*wire.Reply, error){
 		func(wire.Request) (*wire.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
 		func(wire.Request) (*wire.Reply, error) {
-			return &wire.Reply{Err: errPuppet, Fate: wire.NotSent, Conn: 1}, nil
+			return &wire.Reply{Err: errBroken, Fate: wire.NotSent, Conn: 1}, nil
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &scripted.Puppet{Answer: answer}
+			p := &scripted.Node{Answer: answer}
 			erred(t, redsync.New(p).NewMutex("lock").TryLock())
 			time.Sleep(20 * sec)
 			assert.Equal(t, 1, p.Count("evalsha"))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/v4scenes"
 )
 
@@ -38,6 +39,7 @@ func TestV4ScenesInVirtualTime(t *testing.T) {
 }
 
 func TestV4ScenesOnRealServers(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	// redsync v4 reaches the servers of these drivers by their Unix sockets.
 	sockets := make([]string, v4scenes.MaxNodes)

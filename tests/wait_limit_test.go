@@ -15,7 +15,7 @@ import (
 
 // Lock, Do and Lead wait as long as WithWait says, whatever the nodes do. Their error is that of a last try.
 func TestWithWaitBoundsTheWaitAlone(t *testing.T) {
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	calls := map[string]func(*redsync.Redsync, context.Context, string, work, ...redsync.Option) error{
 		"Do": (*redsync.Redsync).Do, "Lead": (*redsync.Redsync).Lead,
 		"Lock": func(rs *redsync.Redsync, ctx context.Context, name string, _ work, o ...redsync.Option) error { //nolint:revive // as the others

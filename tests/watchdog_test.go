@@ -31,7 +31,7 @@ func failingJournal() (*atomic.Bool, *journal) {
 	failing := &atomic.Bool{}
 	return failing, newJournal(func(req wire.Request) (*wire.Reply, error) {
 		if isExtend(req) && failing.Load() {
-			return nil, errPuppet
+			return nil, errBroken
 		}
 		return scripted.Yes(req)
 	})
@@ -110,7 +110,7 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 // The nodes do not answer extensions. Otherwise the answer to each would be a second event.
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &scripted.Puppet{Answer: deafToExtensions}
+		p := &scripted.Node{Answer: deafToExtensions}
 		rs := redsync.New(p).With(nineSeconds, withWatchdog)
 		for i := range 300 {
 			locked(t, rs.NewMutex(strconv.Itoa(i)))
@@ -133,7 +133,7 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 		{Value: int64(1), Fate: wire.Answered, Conn: 1},
 		{Value: int64(0), Fate: wire.Answered, Conn: 1},
 		{Err: lacksScript{}, Fate: wire.Answered, Conn: 1},
-		{Err: errPuppet, Conn: 1},
+		{Err: errBroken, Conn: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked wire.Request

@@ -57,7 +57,7 @@ func storesToken(req wire.Request) *wire.Reply {
 }
 
 // answersFenced returns a node that grants everything, but answers acquires with a token by what reply says.
-func answersFenced(reply func() []any) *scripted.Puppet {
+func answersFenced(reply func() []any) *scripted.Node {
 	return on(func(req wire.Request) (*wire.Reply, error) {
 		r := storesToken(req)
 		if _, args := split(req); len(args) == 7 {
@@ -78,9 +78,9 @@ func tries(t *testing.T, start clock.Instant, nodes ...wire.Pool) Outcome {
 	return o
 }
 
-// A reachable node is a puppet with a restart guard that tells whether its connection is open.
+// A reachable node is a fake node with a restart guard that tells whether its connection is open.
 type reachable struct {
-	*scripted.Puppet
+	*scripted.Node
 	open bool
 }
 
@@ -198,7 +198,7 @@ func TestNoAnswerLowersTheProposal(t *testing.T) {
 func TestGrantThatDoesNotCountSplitsTheVotes(t *testing.T) {
 	for touched, first := range map[bool]int64{true: script.Granted, false: -1} {
 		synctest.Test(t, func(t *testing.T) {
-			answers := func(wait int64, register string) *scripted.Puppet {
+			answers := func(wait int64, register string) *scripted.Node {
 				return answersFenced(func() []any { return []any{wait, register, int64(0)} })
 			}
 			o := tries(t, clock.Now(), answers(first, strconv.FormatUint(endOfTokens, 10)), answers(-1, "0"), answers(-1, "0"))

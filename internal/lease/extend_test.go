@@ -46,7 +46,7 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, lost := on(scripted.Yes), false
-		others := func() *scripted.Puppet {
+		others := func() *scripted.Node {
 			return on(func(req wire.Request) (*wire.Reply, error) {
 				if lost {
 					return nil, nil // no answer

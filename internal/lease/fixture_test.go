@@ -171,9 +171,9 @@ func broken(wire.Request) (*wire.Reply, error) { return &wire.Reply{Err: errBrok
 
 var errBroken = errors.New("the connection broke")
 
-// on returns a puppet whose answers answer makes.
-func on(answer func(wire.Request) (*wire.Reply, error)) *scripted.Puppet {
-	return &scripted.Puppet{Answer: answer}
+// on returns a fake node whose answers answer makes.
+func on(answer func(wire.Request) (*wire.Reply, error)) *scripted.Node {
+	return &scripted.Node{Answer: answer}
 }
 
 // An answer is what a node says instead of a result.

@@ -29,7 +29,7 @@ const (
 
 // A counter is a node that grants permits.
 type counter struct {
-	*scripted.Puppet
+	*scripted.Node
 
 	mu    sync.Mutex
 	asked []wire.Request // acquires without a reply
@@ -39,7 +39,7 @@ type counter struct {
 
 func newCounter() *counter {
 	c := &counter{found: script.Mine}
-	c.Puppet = &scripted.Puppet{Answer: c.answer}
+	c.Node = &scripted.Node{Answer: c.answer}
 	return c
 }
 

@@ -36,14 +36,14 @@ func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
 
 // A deaf is a node that answers no extension: the test answers in its place.
 type deaf struct {
-	*scripted.Puppet
+	*scripted.Node
 	mu    sync.Mutex
 	asked []wire.Request
 }
 
 func newDeaf() *deaf {
 	d := &deaf{}
-	d.Puppet = on(func(req wire.Request) (*wire.Reply, error) {
+	d.Node = on(func(req wire.Request) (*wire.Reply, error) {
 		if !isExtend(req) {
 			return scripted.Yes(req)
 		}

@@ -45,17 +45,17 @@ var timing = lease.Timing{
 	NodeTimeout: 400 * ms, Drift: percent{},
 }
 
-// A house is one process whose nodes are puppets, with the terms of its locks.
+// A house is one process whose nodes are fakes, with the terms of its locks.
 type house struct {
 	*testing.T
 	*Group
-	keeper  lease.Keeper
-	puppets []*scripted.Puppet
-	answer  func(node int, req wire.Request) (*wire.Reply, error) // scripted.Yes, unless it is replaced
-	claim   claim.Claim
-	values  int
-	calls   []*call        // all that have stood in a line
-	leases  []*lease.Lease // all that it was given
+	keeper lease.Keeper
+	fakes  []*scripted.Node
+	answer func(node int, req wire.Request) (*wire.Reply, error) // scripted.Yes, unless it is replaced
+	claim  claim.Claim
+	values int
+	calls  []*call        // all that have stood in a line
+	leases []*lease.Lease // all that it was given
 }
 
 // inHouse plays a test in a bubble, with a process of n nodes. At its end all calls leave their lines, and all locks are
@@ -90,8 +90,8 @@ func newHouse(t *testing.T, nodes int) *house {
 	h.answer = func(_ int, req wire.Request) (*wire.Reply, error) { return scripted.Yes(req) }
 	var pools []wire.Pool
 	for i := range nodes {
-		p := &scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) { return h.answer(i, req) }}
-		h.puppets, pools = append(h.puppets, p), append(pools, p)
+		p := &scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) { return h.answer(i, req) }}
+		h.fakes, pools = append(h.fakes, p), append(pools, p)
 	}
 	h.Group = GroupOf(pools, claimtest.Majority(nodes))
 	h.Join()
@@ -184,7 +184,7 @@ func (h *house) refused() lease.Outcome {
 	all := h.keeper.Set.Rule().All()
 	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Rule: h.keeper.Set.Rule(), Taken: all}}
 	o.Result.Count.Refused = all
-	for range h.puppets {
+	for range h.fakes {
 		o.Result.Votes = append(o.Result.Votes, claim.Vote{
 			Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other},
 		})
@@ -196,7 +196,7 @@ func (h *house) refused() lease.Outcome {
 func (h *house) silent() lease.Outcome {
 	o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Set: h.keeper.Set, Rule: h.keeper.Set.Rule()}}
 	o.Result.Count.Failed = h.keeper.Set.Rule().All()
-	for range h.puppets {
+	for range h.fakes {
 		o.Result.Votes = append(o.Result.Votes, claim.Failure(quorum.ErrNoAnswer))
 	}
 	return o

@@ -373,7 +373,7 @@ func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) 
 		synctest.Wait()
 		for _, value := range []any{"of a", "of b"} {
 			var with []bool
-			for _, req := range h.puppets[0].Sent() {
+			for _, req := range h.fakes[0].Sent() {
 				if slices.Contains(req.Args, value) {
 					with = append(with, slices.Contains(req.Args, ticket))
 				}

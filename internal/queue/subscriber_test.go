@@ -39,7 +39,7 @@ func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
 
 // A mute is a pool through which nobody can subscribe.
 type mute struct {
-	*scripted.Puppet
+	*scripted.Node
 	closed *int
 }
 

@@ -129,10 +129,10 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 					}
 					return scripted.Yes(req)
 				}
-				before := len(h.puppets[0].Sent())
+				before := len(h.fakes[0].Sent())
 				assert.False(h, h.unlocks(giver))
 				synctest.Wait()
-				sent := h.puppets[0].Sent()[before:]
+				sent := h.fakes[0].Sent()[before:]
 				last := sent[len(sent)-1].Args
 				assert.Contains(h, sent[0].Args, ticket, "it enters")
 				assert.Contains(h, last, ticket, "it leaves")

@@ -18,7 +18,7 @@ import (
 
 // sentTo returns how many requests each node was sent.
 func (s *scene) sentTo() (n []int) {
-	for _, p := range s.puppets {
+	for _, p := range s.fakes {
 		n = append(n, len(p.Sent()))
 	}
 	return n
@@ -131,7 +131,7 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 		s.reply(0, wire.Reply{Err: lacksScript{}, Fate: wire.Answered, Conn: 1})
 		r.Again()
 		var commands []any
-		for _, req := range s.puppets[0].Sent() {
+		for _, req := range s.fakes[0].Sent() {
 			commands = append(commands, req.Args[0])
 		}
 		assert.Equal(s, []any{"evalsha", "eval", "eval"}, commands)
@@ -165,7 +165,7 @@ func TestRepetitionIsSentInFull(t *testing.T) {
 			s.reply(0, wire.Reply{Err: lacksSHA, Fate: wire.Answered, Conn: 1})
 		}
 		var commands []any
-		for _, req := range s.puppets[0].Sent() {
+		for _, req := range s.fakes[0].Sent() {
 			commands = append(commands, req.Args[0])
 		}
 		assert.Equal(t, want, fmt.Sprint(commands))
@@ -178,7 +178,7 @@ func TestRepetitionIsSentInFull(t *testing.T) {
 // whose token has changed meanwhile. It knows the answer only to a command that one of the nodes was sent.
 type repeating struct {
 	*act
-	nodes []*scripted.Puppet
+	nodes []*scripted.Node
 	made  *int
 }
 
@@ -217,7 +217,7 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 	} {
 		to := &tracer{traces: true}
 		s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
-		r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
+		r.Prepare(t.Context(), s.Set, repeating{a, s.fakes, new(int)}, false, false)
 		r.Send()
 		for step := range strings.FieldsSeq(play) {
 			i := int(step[0] - '0')

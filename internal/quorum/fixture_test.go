@@ -43,9 +43,9 @@ const (
 type scene struct {
 	*testing.T // nil outside of inScene
 	*Set
-	puppets []*scripted.Puppet
-	refuse  []error  // by node: why its pool refuses to send
-	silent  []moment // by node: since when it has owed a reply; zero if it does not
+	fakes  []*scripted.Node
+	refuse []error  // by node: why its pool refuses to send
+	silent []moment // by node: since when it has owed a reply; zero if it does not
 }
 
 // A moment may be set and read at once.
@@ -53,9 +53,9 @@ type moment struct{ atomic.Int64 }
 
 func (m *moment) set(t time.Time) { m.Store(t.UnixNano()) }
 
-// A listener is a puppet that tells for how long its node has been silent.
+// A listener is a fake node that tells for how long its node has been silent.
 type listener struct {
-	*scripted.Puppet
+	*scripted.Node
 	silent *moment
 }
 
@@ -71,8 +71,8 @@ func newScene(n int) *scene {
 	s := &scene{refuse: make([]error, n), silent: make([]moment, n)}
 	var pools []wire.Pool
 	for i := range n {
-		p := &scripted.Puppet{Answer: func(wire.Request) (*wire.Reply, error) { return nil, s.refuse[i] }}
-		s.puppets, pools = append(s.puppets, p), append(pools, listener{p, &s.silent[i]})
+		p := &scripted.Node{Answer: func(wire.Request) (*wire.Reply, error) { return nil, s.refuse[i] }}
+		s.fakes, pools = append(s.fakes, p), append(pools, listener{p, &s.silent[i]})
 	}
 	s.Set = setOf(pools...)
 	return s
@@ -102,9 +102,9 @@ func (s *scene) sent(a Operation) *Round {
 // within waits a second for a round. It returns the result, and how long the round took.
 func (s *scene) within(r *Round) (Result, time.Duration) { return within(s.T, r, second) }
 
-// pools returns the puppets as pools.
+// pools returns the fakes as pools.
 func (s *scene) pools() (pools []wire.Pool) {
-	for _, p := range s.puppets {
+	for _, p := range s.fakes {
 		pools = append(pools, p)
 	}
 	return pools
@@ -158,13 +158,13 @@ func (s *scene) areLate(want claim.Nodes) {
 }
 
 func (s *scene) reply(i int, r wire.Reply) {
-	sent := s.puppets[i].Sent()
+	sent := s.fakes[i].Sent()
 	sent[len(sent)-1].To.Receive(i, r)
 }
 
 // count returns how many requests all nodes were sent.
 func (s *scene) count() (n int) {
-	for _, p := range s.puppets {
+	for _, p := range s.fakes {
 		n += len(p.Sent())
 	}
 	return n

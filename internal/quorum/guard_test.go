@@ -129,9 +129,9 @@ func TestReasonOfARestartedNodeAges(t *testing.T) {
 	assert.Equal(t, time.Duration(math.MaxInt64), roundUp(math.MaxInt64))
 }
 
-// A linked node is a puppet that tells whether its connection is open.
+// A linked node is a fake node that tells whether its connection is open.
 type linked struct {
-	*scripted.Puppet
+	*scripted.Node
 	open bool
 }
 
@@ -155,7 +155,7 @@ func TestSetIsOpenAsSoonAsAQuorumAndAllButLateNodesAre(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pools []wire.Pool
 			for i := range 5 {
-				pools = append(pools, linked{&scripted.Puppet{}, c.open.Has(i)})
+				pools = append(pools, linked{&scripted.Node{}, c.open.Has(i)})
 			}
 			s := setOf(pools...)
 			s.known.late.add(c.late)

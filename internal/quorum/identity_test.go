@@ -144,7 +144,7 @@ func (k keyed) Keyspace() any { return k.keys }
 func newJointScene() *scene {
 	s := newScene(5)
 	var pools []wire.Pool
-	for i, p := range s.puppets {
+	for i, p := range s.fakes {
 		pools = append(pools, keyed{p, i / 4})
 	}
 	s.Set = NewSet(pools, NewKnown(5), jointOf{nodes(0, 1, 2), nodes(2, 3, 4)})
@@ -167,7 +167,7 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 		s.NoteServer(3, known)
 		for by, want := range map[*wire.Server]error{known: nil, another: errOtherServer} {
 			r := s.Start(t.Context(), &act{}, false)
-			assert.Empty(t, s.puppets[3].Sent())
+			assert.Empty(t, s.fakes[3].Sent())
 			s.by(by, 0, mine)
 			s.plays("1o")
 			res := r.SoFar(nil)
@@ -205,7 +205,7 @@ func TestJointReplyOfAnUnknownServer(t *testing.T) {
 func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	s := newJointScene()
 	s.Set = NewSet([]wire.Pool{
-		keyed{s.puppets[0], 0}, keyed{s.puppets[1], 0}, keyed{s.puppets[2], 0}, keyed{s.puppets[3], 0},
+		keyed{s.fakes[0], 0}, keyed{s.fakes[1], 0}, keyed{s.fakes[2], 0}, keyed{s.fakes[3], 0},
 	}, NewKnown(4), jointOf{nodes(0), nodes(1, 2, 3)})
 	full := s.FullRule()
 	for i := range 3 {
@@ -234,7 +234,7 @@ func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
 
 // A met pool says whether its client has met the node before.
 type met struct {
-	*scripted.Puppet
+	*scripted.Node
 	before bool
 	asked  int
 }
@@ -252,8 +252,8 @@ func TestOneAcquireIntroduces(t *testing.T) {
 		"nobody has met them":   {[]wire.Pool{&met{}, &met{}}, true},
 		"all are known":         {[]wire.Pool{&met{before: true}, &met{before: true}}, false},
 		"one is not":            {[]wire.Pool{&met{}, &met{before: true}}, true},
-		"one does not tell":     {[]wire.Pool{&met{before: true}, &scripted.Puppet{}}, true},
-		"the last has been met": {[]wire.Pool{&scripted.Puppet{}, &met{before: true}}, true},
+		"one does not tell":     {[]wire.Pool{&met{before: true}, &scripted.Node{}}, true},
+		"the last has been met": {[]wire.Pool{&scripted.Node{}, &met{before: true}}, true},
 	} {
 		s := setOf(c.pools...)
 		assert.Equal(t, c.want, s.FirstToIdentify(), name)

@@ -49,7 +49,7 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := false
-		s := setOf(&scripted.Puppet{Answer: func(req wire.Request) (*wire.Reply, error) {
+		s := setOf(&scripted.Node{Answer: func(req wire.Request) (*wire.Reply, error) {
 			if slow {
 				time.Sleep(2 * ms)
 			}

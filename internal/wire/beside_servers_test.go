@@ -15,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -117,6 +118,7 @@ func follows(t *testing.T, replica *realredis.Server) {
 // The pool writes again not later than go-redis, both on the client that go-redis uses and on one that nobody else uses. No
 // watchdog loses a lock.
 func TestWritesAgainBesideGoRedis(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) outage{
 		"a Cluster's master is killed": func(t *testing.T) outage {

@@ -62,6 +62,15 @@ var kinds = []kind{
 }
 
 func TestPoolConformsEmbedded(t *testing.T) {
+	conformEmbedded(t, kinds[:3])
+}
+
+func TestOtherPoolsConformEmbedded(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
+	conformEmbedded(t, kinds[3:])
+}
+
+func conformEmbedded(t *testing.T, kinds []kind) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			wiretest.Run(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
@@ -115,7 +124,7 @@ func envOf(of *redis.Options, dial func(context.Context, string, string) (net.Co
 func TestPoolConformsRealServer(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			if i >= testlength.InGate(2, 2, len(kinds), len(kinds)) {
+			if i >= testlength.InGate(2, 1, len(kinds), len(kinds)) {
 				t.Skip("embedded nodes have shown it, and the nightly run shows it here")
 			}
 			wiretest.RunParallel(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {

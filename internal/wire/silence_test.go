@@ -204,8 +204,8 @@ func TestSlowLinkKeepsItsConnection(t *testing.T) {
 		}
 		rounds(forgetAfter)
 		require.EqualValues(t, 4, opened.Load(), "after silences of 50, 100 and 200 ms")
-		rounds(10 * forgetAfter)
-		require.LessOrEqual(t, opened.Load(), int64(4+10))
+		rounds(2 * forgetAfter)
+		require.LessOrEqual(t, opened.Load(), int64(4+2))
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/proof/history"
@@ -160,7 +160,7 @@ func (t *turn) forForcers(e history.Event) history.Event {
 	switch e.Kind {
 	case history.Held:
 		e.Expiry, e.Observed = t.expiry, true
-		if l := peek.Lease(t.m); l != nil { // otherwise it is over
+		if l := fortests.Lease(t.m); l != nil { // otherwise it is over
 			e.Heals = l.Terms().Heals
 			e.Hears = l.Terms().Owner != "" && script.IsOf(l.Value(), l.Terms().Keeper.Process)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/proof/history"
 )
 
@@ -98,7 +98,7 @@ func (t *turn) forLookers(e history.Event) history.Event {
 		e.Process = strconv.Itoa(t.Process)
 	case history.Held:
 		if t.m != nil {
-			e.Value = history.IDOf(peek.Value(t.m))
+			e.Value = history.IDOf(fortests.Value(t.m))
 		}
 	default:
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 )
 
@@ -153,9 +153,9 @@ func count(row Row, bound figure) figure {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	run := row.Begin()
 	defer run.End()
-	set, _ := peek.Alarms(run.Redsync)
+	set, _ := fortests.Alarms(run.Redsync)
 	c := run.Measure(calls)
-	setAfter, _ := peek.Alarms(run.Redsync)
+	setAfter, _ := fortests.Alarms(run.Redsync)
 	for range 20 {
 		if compare(figure{mallocs: bound.mallocs, bytes: bound.bytes}, figure{mallocs: c.Mallocs, bytes: c.Bytes}, 0) == "" {
 			break // the least is not less
@@ -179,7 +179,7 @@ func weigh(row Row, bound figure) figure {
 		if compare(figure{mallocs: bound.mallocs, bytes: bound.bytes}, figure{mallocs: c.Mallocs, bytes: c.Bytes}, 0.05) == "" {
 			break
 		}
-		again := row.Weigh(locks, func(r *redsync.Redsync) { _, alarms = peek.Alarms(r) })
+		again := row.Weigh(locks, func(r *redsync.Redsync) { _, alarms = fortests.Alarms(r) })
 		c = Cost{max(c.Mallocs, again.Mallocs), max(c.Bytes, again.Bytes), again.Commands}
 	}
 	return figure{mallocs: c.Mallocs, bytes: c.Bytes, commands: c.Commands, alarms: float64(alarms) / locks}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -71,7 +71,7 @@ func TestWaitersMakeNoHaste(t *testing.T) {
 						if made[p] == nil {
 							rs := redsync.New(nodes.Pools(options...)...)
 							t.Cleanup(func() { _ = rs.Close(context.Background()) })
-							peek.BeRash(rs, rash)
+							fortests.BeRash(rs, rash)
 							made[p] = rs.With(redsync.WithTries(0), redsync.WithHooks(note(tries, began, p)))
 						}
 						return made[p]

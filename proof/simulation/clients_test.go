@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/proof/history"
@@ -195,7 +195,7 @@ func (t *simTerm) checkHandedOver() {
 	if t.client.class[constants] {
 		return // it is never handed over, and has the value of earlier holds
 	}
-	first, passed := t.client.acquired.LoadOrStore(peek.Value(t.Mutex), t.client.now())
+	first, passed := t.client.acquired.LoadOrStore(fortests.Value(t.Mutex), t.client.now())
 	if passed && t.shared.Load() {
 		t.client.together.Add(1)
 	}
@@ -204,7 +204,7 @@ func (t *simTerm) checkHandedOver() {
 
 // checkOwner checks that the value of a lock says the owner that its Mutex has, however the Mutex got the lock.
 func (t *simTerm) checkOwner() {
-	if value := peek.Value(t.Mutex); value != "" { // otherwise it is over
+	if value := fortests.Value(t.Mutex); value != "" { // otherwise it is over
 		owner, _ := script.OwnerOf(value)
 		assert.Equal(t.client, t.owner, owner.Label)
 	}
@@ -495,7 +495,7 @@ func (t *simTerm) downgrade() {
 	t.note(history.Downgrade, nil)
 	t.shared.Store(true)
 	if c.asked.mistake == inTwoSteps {
-		_, _ = t.process.NewMutex(t.Name(), redsync.WithValue(peek.Value(t.Mutex))).UnlockContext(c.Context())
+		_, _ = t.process.NewMutex(t.Name(), redsync.WithValue(fortests.Value(t.Mutex))).UnlockContext(c.Context())
 	}
 	if err := t.Downgrade(ctx); err != nil {
 		return

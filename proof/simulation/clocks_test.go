@@ -18,7 +18,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/proof/history"
@@ -403,7 +403,7 @@ func (s *steppedClient) lock() {
 // hold plays what the client does while it holds. A client that holds before the step mostly goes on until after the
 // step. hold reports whether the client unlocks.
 func (s *steppedClient) hold(ctx context.Context, m *redsync.Mutex) (unlocks bool) {
-	value, let, followed := peek.Value(m), make(chan struct{}), make(chan struct{})
+	value, let, followed := fortests.Value(m), make(chan struct{}), make(chan struct{})
 	s.note(history.Held, m, nil)
 	s.mu.Lock()
 	first := s.at == 0

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/proof/history"
 )
@@ -85,7 +85,7 @@ func (t *simTerm) tellForcers(e history.Event) history.Event {
 		if t.client.clocks == "" {
 			e.Expiry = t.expiry
 		}
-		if l := peek.Lease(t.Mutex); l != nil { // otherwise it is over
+		if l := fortests.Lease(t.Mutex); l != nil { // otherwise it is over
 			e.Heals = l.Terms().Heals
 			e.Hears = l.Terms().Owner != "" && script.IsOf(l.Value(), l.Terms().Keeper.Process)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/proof/history"
 )
 
@@ -136,7 +136,7 @@ func (t *simTerm) tellLookers(e history.Event) history.Event {
 	case history.Call:
 		e.Process = strconv.Itoa(t.client.process)
 	case history.Held:
-		e.Value = history.IDOf(peek.Value(t.Mutex))
+		e.Value = history.IDOf(fortests.Value(t.Mutex))
 	default:
 	}
 	return e

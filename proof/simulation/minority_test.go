@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -165,8 +165,8 @@ func (b *badMinority) process(slot int, reaches []int) *badProcess {
 	}
 	p.single, p.joint = redsync.New(poolsOf(pools, badSets[0])...), redsync.NewJoint(poolsOf(pools, badSets[0]), poolsOf(pools, badSets[1]))
 	if b.asked.waitsOut {
-		peek.WaitOutSplits(p.single)
-		peek.WaitOutSplits(p.joint)
+		fortests.WaitOutSplits(p.single)
+		fortests.WaitOutSplits(p.joint)
 	}
 	return p
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/proof/history"
 )
 
@@ -27,7 +27,7 @@ func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
 	if !c.class[nesting] || depth == deepest || t.drawn.permits != 0 {
 		return false
 	}
-	hold, value := cmp.Or(t.shares, t.event("").ID()), peek.Value(t.Mutex)
+	hold, value := cmp.Or(t.shares, t.event("").ID()), fortests.Value(t.Mutex)
 	for range c.random.IntN(3) {
 		any = true
 		c.shown++
@@ -73,7 +73,7 @@ func (c *simClient) callWithin(ctx context.Context, outer *simTerm, hold, value 
 	err := t.Do(ctx, func(ctx context.Context) error {
 		runs = true
 		t.Mutex = redsync.FromContext(ctx)
-		if peek.Value(t.Mutex) == value {
+		if fortests.Value(t.Mutex) == value {
 			t.shares = hold
 			c.nested.Add(1)
 			assert.Equal(c, called, c.now(), "%s #%d has joined", c.name, t.number)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/fortests"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/proof/history"
 )
@@ -59,7 +59,7 @@ func (s *simulation) inBubble(t *testing.T, run func()) {
 
 // run plays a simulation from beginning to end, in its bubble.
 func (s *simulation) run() {
-	peek.ForgetValues() // of the simulation before
+	fortests.ForgetValues() // of the simulation before
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
 	if s.realm == guarded {
 		time.Sleep(3 * time.Second) // uptimes are in whole seconds: see pool.WithNoLocksBefore
@@ -120,7 +120,7 @@ func (s *simulation) setAhead(r *rand.Rand, p *process) {
 	}
 	ahead := between(r, 0, 6*time.Second)
 	for _, name := range s.names {
-		peek.KnowsToken(p.Redsync, name, uint64(time.Now().Add(ahead).UnixMicro()))
+		fortests.KnowsToken(p.Redsync, name, uint64(time.Now().Add(ahead).UnixMicro()))
 	}
 }
 
@@ -167,7 +167,7 @@ func (s *simulation) play() {
 	if s.asked.mistake == forgets {
 		others.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				peek.ForgetValues()
+				fortests.ForgetValues()
 			}
 		})
 	}

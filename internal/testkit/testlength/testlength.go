@@ -30,7 +30,7 @@ func NotShort(tb testing.TB) {
 }
 
 // FromGate skips a test in a run that is shorter than the gate. It is for guards that build programs, and for tests that
-// compute for half a second and show no rule of safety.
+// compute for half a second and show no rule of safety that another does not show sooner.
 func FromGate(t *testing.T) {
 	t.Helper()
 	if InGate(0, 0, 1, 1) == 0 {

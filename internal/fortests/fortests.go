@@ -1,6 +1,6 @@
-// Package peek gives tests of other packages access to internals of the library. The root of the library sets the
+// Package fortests gives tests of other packages access to internals of the library. The root of the library sets the
 // variables. Only tests call the functions, so that no program without tests contains them.
-package peek
+package fortests
 
 import (
 	"log/slog"

@@ -8,9 +8,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Puppet is a wire.Pool. Answer returns the reply to a request, or nil for no reply, or an
+// A Node is a wire.Pool. Answer returns the reply to a request, or nil for no reply, or an
 // error for Send to return.
-type Puppet struct {
+type Node struct {
 	Answer func(req wire.Request) (*wire.Reply, error)
 
 	mu   sync.Mutex // guards sent
@@ -18,7 +18,7 @@ type Puppet struct {
 }
 
 // Send implements wire.Pool.
-func (p *Puppet) Send(req wire.Request) error {
+func (p *Node) Send(req wire.Request) error {
 	p.mu.Lock()
 	p.sent = append(p.sent, req)
 	p.mu.Unlock()
@@ -30,23 +30,23 @@ func (p *Puppet) Send(req wire.Request) error {
 }
 
 // CloseIdle implements wire.Pool.
-func (p *Puppet) CloseIdle() {}
+func (p *Node) CloseIdle() {}
 
 // Close implements wire.Pool.
-func (p *Puppet) Close() error { return nil }
+func (p *Node) Close() error { return nil }
 
 // String implements wire.Pool.
-func (p *Puppet) String() string { return "puppet" }
+func (p *Node) String() string { return "scripted" }
 
 // Sent returns the requests sent so far.
-func (p *Puppet) Sent() []wire.Request {
+func (p *Node) Sent() []wire.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sent[:len(p.sent):len(p.sent)]
 }
 
 // Count returns how many of the requests sent so far have the command called name.
-func (p *Puppet) Count(name string) (n int) {
+func (p *Node) Count(name string) (n int) {
 	for _, req := range p.Sent() {
 		if req.Args[0] == name {
 			n++
