@@ -50,7 +50,8 @@ var bounds = map[string]map[string]int{
 	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
 	// An Unlock that is remembered for the next one adds 5 (lease/unlocks.go), 1 of them to Lock; the zero Mutex, and whether a
 	// value may come back (lease/values.go), add 2 to Unlock.
-	"functions executed":           {"Lock": 167, "Unlock": 184, "Lock that waits": 439},
+	// One script releases one name and several: what its arguments end with has functions of its own.
+	"functions executed":           {"Lock": 167, "Unlock": 184, "Lock that waits": 440},
 	"files executed":               {"Lock": 41, "Unlock": 38, "Lock that waits": 75},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
