@@ -310,9 +310,16 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 }
 
 func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
-	n, plain := 6, process.IsZero() && fence.Token == 0 && !turnover.Quietly && !turnover.changes()
-	if !plain {
-		n = 14 + len(turnover.Leave)
+	changes := turnover.changes()
+	n, plain := 6, process.IsZero() && fence.Token == 0 && !turnover.Quietly && !changes
+	switch {
+	case changes:
+		n = 11 + len(turnover.Leave)
+		if !turnover.Enters.IsZero() || fence.Token != 0 {
+			n += 3
+		}
+	case !plain:
+		n = 10
 	}
 	r := newRequest(s, n)
 	r.keys(l.key)

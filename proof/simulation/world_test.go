@@ -99,10 +99,17 @@ const forgets mistake = "used values are forgotten"
 
 // rewrites says what a mistake replaces in the scripts. Mistakes that are not listed are made by clients.
 var rewrites = map[mistake]*strings.Replacer{
-	inPart: strings.NewReplacer("\nif first ~= 0 then",
-		"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then"),
-	firstAlone: strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
-	strays:     strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
+	inPart: strings.NewReplacer("\nlocal done = 0\n", `
+local present = {}
+for i = 1, k do
+  present[i] = mine[i] or k > 1 and redis.call('EXISTS', KEYS[i]) == 1 and KEYS[i]
+  if k > 1 and not present[i] then wait, by = 0, {} end
+end
+local done = 0
+`, "setAll(k, mine)", "setAll(k, present)"),
+	firstAlone: strings.NewReplacer("call('DEL', unpack(mine))", "call('DEL', mine[1])"),
+	strays: strings.NewReplacer("if #mine > 0 then v", "if #mine > 0 and ARGV[3] == '0' then v",
+		"#mine > 0 and redis", "#mine > 0 and ARGV[3] == '0' and redis"),
 }
 
 // rewrite returns the script that a node runs in place of the one that it has got.

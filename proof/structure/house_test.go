@@ -44,7 +44,8 @@ var bounds = map[string]map[string]int{
 	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (Group.isWakableLocked), and 4 greet and listen with pushes.
 	// An Unlock that is remembered for the next one adds 5 (lease/unlocks.go), 1 of them to Lock; the zero Mutex, and whether a
 	// value may come back (lease/values.go), add 2 to Unlock.
-	"functions executed":           {"Lock": 164, "Unlock": 183, "Lock that waits": 436},
+	// One script releases one name and several: what its arguments end with has functions of its own.
+	"functions executed":           {"Lock": 164, "Unlock": 183, "Lock that waits": 437},
 	"files executed":               {"Lock": 38, "Unlock": 36, "Lock that waits": 68},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
