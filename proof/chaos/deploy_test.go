@@ -38,6 +38,7 @@ func dying(node int, all []deployment) []deployment {
 // than usual, and its clients pause for longer, so that the machine can play two scenes at once. In an excluded scene
 // the clients do not pause for longer, because they must meet often.
 func playAtOnce(t *testing.T, length time.Duration, most int, plays ...settings) []*result {
+	testlength.NotWhileAPersonWaits(t)
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	results, errs := make([]*result, len(plays)), make([]error, len(plays))

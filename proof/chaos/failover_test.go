@@ -76,6 +76,7 @@ type failoverCounts struct {
 // on a single node, and on five of which one fails over.
 func TestSentinelFailoverBesideV4(t *testing.T) {
 	testlength.NotShort(t)
+	testlength.NotWhileAPersonWaits(t)
 	sets := make([]realredis.SentinelSet, safety.N)
 	masters := make([]*realredis.Server, safety.N)
 	for i := range sets {

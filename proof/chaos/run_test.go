@@ -24,6 +24,7 @@ func sceneOf(t *testing.T, name string) scene {
 }
 
 func playWith(t *testing.T, name string, length time.Duration, s settings) *result {
+	testlength.NotWhileAPersonWaits(t)
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	s.Scene = sceneOf(t, name)
