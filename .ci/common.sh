@@ -12,23 +12,27 @@ export REDSYNC_TEST_REDIS=require
 export REDSYNC_TEST_SQL=require
 export REDSYNC_TEST_FAKETIME=require
 
-# step NAME COMMAND... runs one step, and says what it is and how long it took. It is not for conditions: there bash goes
-# on after a command that fails.
+# step NAME COMMAND... runs one step, and says how long it took, and how much processor time. It is not for conditions:
+# there bash goes on after a command that fails.
 step() {
-	local name=$1 start=$SECONDS status=0
+	local name=$1 status=0 took seconds user system
 	shift
+	took=$(mktemp)
 	echo "=== $name"
 	# A subshell keeps errexit, which a condition would switch off.
 	set +e
-	(set -e; "$@")
+	{ TIMEFORMAT='%0R %0U %0S'; time { (set -e; "$@") 2>&3; }; } 3>&2 2>"$took"
 	status=$?
 	set -e
-	[ -z "${REDSYNC_GATE_NOTES:-}" ] || echo "$((SECONDS - start)) $name" >>"$REDSYNC_GATE_NOTES/steps"
+	read -r seconds user system < <(tail -1 "$took")
+	rm "$took"
+	took="$seconds s, $((user + system)) s of processor time"
+	[ -z "${REDSYNC_GATE_NOTES:-}" ] || echo "$seconds $name, ${took#*, }" >>"$REDSYNC_GATE_NOTES/steps"
 	if [ $status -ne 0 ]; then
-		echo "--- FAILED: $name ($((SECONDS - start)) s)" >&2
+		echo "--- FAILED: $name ($took)" >&2
 		exit 1
 	fi
-	echo "--- $name ($((SECONDS - start)) s)"
+	echo "--- $name ($took)"
 }
 
 as_root() {
