@@ -98,12 +98,12 @@ func mislabelled() (list []wrong) {
 		})
 	}
 	for says, option := range map[string]redsync.Option{
-		"its set.options.bases.expiry is ":                  redsync.WithExpiry(8 * time.Second),
-		"its set.options.waitAll is true, want false":       redsync.WithFailFast(false),
-		"its set.options.tries is 1, want ":                 redsync.WithTries(1),
-		"its set.options.bases.timeoutFactor is 0.5, want ": redsync.WithTimeoutFactor(0.5),
-		"its set.options.bases.driftFactor is 0.5, want ":   redsync.WithDriftFactor(0.5),
-		"its set.options.retryDelay is ":                    redsync.WithRetryDelay(time.Second),
+		"its set.options.expiry is ":                  redsync.WithExpiry(8 * time.Second),
+		"its set.options.waitAll is true, want false": redsync.WithFailFast(false),
+		"its set.options.tries is 1, want ":           redsync.WithTries(1),
+		"its set.options.timeoutFactor is 0.5, want ": redsync.WithTimeoutFactor(0.5),
+		"its set.options.driftFactor is 0.5, want ":   redsync.WithDriftFactor(0.5),
+		"its set.options.retryDelay is ":              redsync.WithRetryDelay(time.Second),
 	} {
 		for _, c := range slices.Concat(named(ours), variants) {
 			add(oursWith(c.name, option), says)
@@ -130,7 +130,7 @@ func mislabelled() (list []wrong) {
 	} {
 		opened(name, option+" is false, want true", openOursWith())
 	}
-	opened(oursPatient, "bases.nodeTimeout is ", openOursWith())
+	opened(oursPatient, "nodeTimeout is ", openOursWith())
 	opened(oursPermitsFair, "fair is false, want true", openOursWith(redsync.WithPermits(fewPermits)))
 	opened(oursAtRandom, "noHandOver is false, want true", openAtRandom(fewPermits))
 	opened(oursTwoFair, "fair is false, want true", openOursOn(2))
