@@ -303,7 +303,7 @@ func TestSimulationOfHasteDoneWrong(t *testing.T) {
 	scenes := []hasteScene{
 		{mode: "readers", ways: farthest[:2], rash: queue.Hopes, from: 1},
 		{mode: "plain", ways: farthest[3:], rash: queue.HearsLate | queue.Hopes, from: 5},
-		{mode: "several", ways: farthest[:1], rash: queue.HearsAll | queue.NeverPauses, from: 1}, // the longest
+		{mode: "several", ways: farthest[:2], rash: queue.HearsAll | queue.NeverPauses, from: 1}, // the longest
 	}
 	for _, asked := range scenes[:testlength.InGate(2, 2, 3, 3)] {
 		t.Run(fmt.Sprint(asked.mode, asked.rash), func(t *testing.T) {
