@@ -131,9 +131,6 @@ func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 		}
 	}
 	missing := playUntil(7*time.Second, found, func(length time.Duration) {
-		bad := plays["a bad majority"] // the longer it is played, the longer locks cannot queue
-		bad.plan = append(slices.Clone(plan), fault{At: 4600 * ms, For: length - 5*time.Second, Kind: allTypes, Nodes: most})
-		plays["a bad majority"] = bad
 		var all []minorityPlay
 		for _, p := range plays {
 			all = append(all, p)
