@@ -161,7 +161,8 @@ func Tell(k *lease.Keeper, name, message string) {
 }
 
 // listen subscribes to the messages for a name on all nodes, until left is closed or Close has begun. It is a call of k that
-// has begun, and ends it. It does not wait for the nodes. A node that refuses is not asked again. hint is called when the leader may have changed. It must not block.
+// has begun, and ends it. It does not wait for the nodes. A node that refuses is not asked again. hint is called when the
+// leader may have changed. It must not block.
 func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (ended <-chan struct{}) {
 	var all []wire.Subscription
 	for _, n := range k.Set.Nodes {
