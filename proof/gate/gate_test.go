@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -32,6 +34,34 @@ func TestJudge(t *testing.T) {
 		assert.Contains(t, wrong[0], "the tests of b need")
 		assert.Contains(t, wrong[1], "the tests of new need")
 	}
+}
+
+// TestMain lets the test binary be the go command of TestMeasured, too.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "go" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// What a test has compiled is taken off what its package needs: a new machine compiles for a minute.
+func TestMeasured(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it needs a shell")
+	}
+	dir := t.TempDir()
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	t.Setenv("REDSYNC_GATE_NOTES", dir)
+	t.Setenv("REDSYNC_GATE_ROOT", filepath.Dir(wd))
+	t.Setenv("REDSYNC_GATE_KIND", " in a test")
+	require.NoError(t, measured(notes{dir}, []string{"sh", "-c", `test "$(go env GOVERSION)" = "` + runtime.Version() + `"`}))
+	var exit *exec.ExitError
+	require.ErrorAs(t, measured(notes{dir}, []string{"sh", "-c", "go no-such-command 2>/dev/null"}), &exit)
+	text, err := os.ReadFile(filepath.Join(dir, "packages"))
+	require.NoError(t, err)
+	assert.Regexp(t, `^(-0\.\d gate in a test\n0\.\d gate in a test\n){2}$`, string(text))
 }
 
 func TestSummary(t *testing.T) {

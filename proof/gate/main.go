@@ -2,6 +2,7 @@
 //
 //	gate test FLAGS PACKAGES  # go test with these arguments: its output, and notes on each package and each test
 //	gate exec BINARY ARGS...  # what go test calls for each test binary: it notes the processor seconds
+//	go ARGS...                # what such tests find as the go command, whose processor seconds do not count
 //	gate breaks TAG           # fails if CHANGELOG.md does not name each change that apidiff prints, since TAG
 //	gate summary              # seconds of each step, the slowest tests, and packages that need too much processor time
 //
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +27,8 @@ func main() {
 	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test FLAGS PACKAGES | exec BINARY ARGUMENTS | breaks TAG | summary")
 	switch {
 	case kept.dir == "" || len(args) == 0:
+	case filepath.Base(os.Args[0]) == "go":
+		err = compiled(kept, args)
 	case args[0] == "test":
 		err = test(kept, args[1:], os.Stdout)
 	case args[0] == "exec" && len(args) > 1:
@@ -84,18 +88,55 @@ func goTest(kept notes, args []string, out io.Writer) ([]failure, error) {
 	return failed, errors.Join(cmd.Wait(), told)
 }
 
-// measured runs a test binary, which go test has put in the directory of its package.
+// measured runs a test binary, which go test has put in the directory of its package, and notes its processor seconds and
+// those of the processes that it starts. The go command, which compiles for a minute on a new machine and hardly at all on
+// others, is compiled.
 func measured(kept notes, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
+	from, err := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
+	if err != nil {
+		return err
+	}
+	shim := filepath.Join(kept.dir, "shim")
+	if err := os.MkdirAll(shim, 0o700); err != nil {
+		return err
+	}
+	if err := os.Symlink(self, filepath.Join(shim, "go")); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	path := os.Getenv("PATH")
+	seconds, err := run(args, "REDSYNC_GATE_PACKAGE="+from+os.Getenv("REDSYNC_GATE_KIND"), "REDSYNC_GATE_PATH="+path,
+		"PATH="+shim+string(filepath.ListSeparator)+path)
+	kept.add("packages", seconds, from+os.Getenv("REDSYNC_GATE_KIND"))
+	return err
+}
+
+// compiled runs the go command for a test, and takes its processor seconds off those of the package.
+func compiled(kept notes, args []string) error {
+	path := os.Getenv("REDSYNC_GATE_PATH")
+	if err := os.Setenv("PATH", path); err != nil {
+		return err
+	}
+	seconds, err := run(append([]string{"go"}, args...), "PATH="+path)
+	kept.add("packages", -seconds, os.Getenv("REDSYNC_GATE_PACKAGE"))
+	return err
+}
+
+// run runs a program, and returns the processor seconds that it and the processes that it has waited for took.
+func run(args []string, env ...string) (seconds float64, err error) {
 	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // it is what this program is for
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
-	if state := cmd.ProcessState; state != nil { // it counts the processes that the tests have started, too
-		from, _ := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
-		kept.add("packages", (state.UserTime() + state.SystemTime()).Seconds(), from+os.Getenv("REDSYNC_GATE_KIND"))
+	if state := cmd.ProcessState; state != nil {
+		seconds = (state.UserTime() + state.SystemTime()).Seconds()
 	}
-	return err
+	return seconds, err
 }
