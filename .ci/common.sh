@@ -1,4 +1,4 @@
-# What the gate and the nightly run share. They source it from the root of the repository.
+# What the gate, the nightly run and the release share. They source it from the root of the repository.
 
 # With -trimpath the go command finds in its cache what a clone elsewhere has compiled.
 export GOFLAGS='-buildvcs=false -trimpath'
@@ -89,6 +89,8 @@ all_but_servers() {
 		done
 	done
 }
+
+imported=(redsyncgocron redsyncotel rueidispool) # the directories of the modules that users import
 
 # nested_modules prints the directories of all modules but the root.
 nested_modules() {
