@@ -100,7 +100,7 @@ func (w *world) begin(ctx context.Context, f fault) (heal func() error, err erro
 		return all(w.linksOf(f), func(l *link) func() { return l.begin(f) }), nil
 	case wrongAddress:
 		return w.misdirect(ctx, f)
-	case otherType, allTypes:
+	case otherType:
 		return w.repeat(ctx, f, w.setOtherTypes), nil
 	case forgetting:
 		return w.repeat(ctx, f, w.forgetOnce), nil

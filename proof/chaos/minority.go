@@ -203,11 +203,11 @@ for _, key in ipairs(KEYS) do
 end`)
 
 // setOtherTypes puts lists at the queues on the nodes of f. A node does not grant a fair lock without a queue, nor a
-// fenced one without a register. So for these names there are lists on the first of the nodes only, except in allTypes.
-// All lists are gone a second after the end of the fault.
+// fenced one without a register. So for these names there are lists on the first of the nodes only. All lists are gone a
+// second after the end of the fault.
 func (w *world) setOtherTypes(ctx context.Context, _ *mathrand.Rand, f fault) error {
 	for _, i := range f.Nodes {
-		spares := f.Kind == otherType && i != f.Nodes[0]
+		spares := i != f.Nodes[0]
 		var keys []string
 		for _, l := range allNames() {
 			queue := script.QueueKey(l.name)

@@ -54,7 +54,6 @@ const (
 	wrongAddress   kind = "wrong address"              // the connections break, and new ones lead to another node
 	farRegisters   kind = "far registers"              // no client can have written these fencing registers
 	otherType      kind = "keys of another type"       // at queues of a majority, where locks need none
-	allTypes       kind = "other types everywhere"     // at all queues and registers of a majority; locks need some of them
 	forgetting     kind = "one node forgets"           // in each duel one node restarts without data
 	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
 	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
@@ -79,6 +78,8 @@ type fault struct {
 	By      time.Duration `json:"by,omitempty"`      // a delay, or the step of a clock
 	Rate    float64       `json:"rate,omitempty"`    // of a clock
 	Seed    uint64        `json:"seed,omitempty"`    // of nonsense, of registers, and of faults that repeat
+
+	untold bool // the judge does not hear of it; for tests
 
 	// out is how long the nodes are out of action, including exclusion by the guard.
 	out time.Duration

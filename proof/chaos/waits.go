@@ -123,12 +123,12 @@ const mostRest = time.Second + 500*ms
 // before a restart guard lets them vote.
 func (w *world) ails(f fault) (end func()) {
 	nodes := f.Nodes
-	switch f.Kind {
-	case crash:
+	switch {
+	case f.untold || f.Kind == crash:
 		nodes = nil
-	case otherType, allTypes: // clients poll where they have no queue
+	case f.Kind == otherType: // clients poll where they have no queue
 		nodes = nodes[:1]
-	case stopped, forgotten: // keys of attempts stay on any node, until the process goes on or has connected again
+	case f.Kind == stopped || f.Kind == forgotten: // keys of attempts stay on any node, until the process goes on or has connected again
 		nodes = span(0, nodeCount)
 	}
 	note := func(at time.Duration, ends bool) {
