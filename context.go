@@ -18,9 +18,8 @@ type bond interface {
 
 type bondKey struct{}
 
-// apart returns a context like ctx that does not end with holds for which own returns true: those that the call with
-// ctx may end itself. Of a ctx that has ended with such a hold only the deadline still counts. The caller must call
-// stop.
+// apart returns a context like ctx that does not end with holds for which own returns true: the call with ctx may end
+// them itself. Of a ctx that has ended with such a hold only the deadline still counts. The caller must call stop.
 func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Context, stop func()) {
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return ctx, func() {}
@@ -71,7 +70,7 @@ func contextErrors(ctx context.Context) error {
 	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
 		return contextErrors(i.of) //nolint:contextcheck // ctx has ended with that one
 	}
-	if errors.Is(cause, ctx.Err()) { // or both are nil
+	if errors.Is(cause, ctx.Err()) {
 		return cause
 	}
 	return fail("", "", ctx.Err(), cause)

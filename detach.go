@@ -10,9 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// Sequencer returns the Sequencer of the current hold, the zero value if m is not held. From then on Unlock does not
-// hand the lock over, so the Sequencer is no longer current after Unlock. If other readers share the hold by then
-// (WithShared), it stays current until the last of them has unlocked, and nobody can adopt it.
+// Sequencer returns the Sequencer of the current hold, the zero value if m is not held. It is no longer current after
+// Unlock, which does not hand the lock over then. If other readers share the hold (WithShared), it stays current until
+// the last of them has unlocked, and nobody can adopt it.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {
@@ -27,9 +27,8 @@ func (m *Mutex) Sequencer() Sequencer {
 // Detach gives the lock away without releasing it. A Mutex with WithSequencer, also of another process, takes it over:
 // it should call Extend or Do before Until.
 //
-// After success m is not held, and neither m nor its Redsync touches the lock: the watchdog stops, Close does not
-// unlock it, and Lost is not closed. Detach waits for the answers to what could set or prolong a key, at most for the
-// node deadline or until ctx is done.
+// After success m is not held, and neither m nor its Redsync touches the lock: Close does not unlock it, and Lost is
+// not closed. Detach waits for answers at most for the node deadline or until ctx is done.
 //
 // Errors:
 //
@@ -37,9 +36,8 @@ func (m *Mutex) Sequencer() Sequencer {
 //   - ErrLockAlreadyExpired or ErrLockLost, if the lock is over. If Until passes meanwhile, both match.
 //   - The error of ctx, and its cause, if ctx was done before.
 //   - ErrClosed.
-//   - One that says why this lock cannot be detached: Do or Lead will unlock it, other readers share it, or it has
-//     WithMinHold.
-//   - One that names an option or a name that cannot be used.
+//   - One that says why this lock cannot be detached (Do or Lead will unlock it, other readers share it, or it has
+//     WithMinHold), or that names an option or a name that cannot be used.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
 	if _, err := m.beginCall(); err != nil {
@@ -79,7 +77,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	return sequencerOf(h), nil
 }
 
-// cutOff ends the current term for Detach and removes it from m. If it fails, it has changed nothing.
+// cutOff removes the current term from m and ends it. If it fails, it has changed nothing.
 func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +114,7 @@ var (
 		"redsync: a lock with WithMinHold cannot be detached: its receiver does not know when it was acquired")
 )
 
-// adopt extends a lock that was acquired elsewhere. adopted reports whether this call has made it m's own: another may
-// have done so before.
+// adopt extends a lock that was acquired elsewhere. adopted reports whether this call has made it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adopted, ok bool, err error) {
 	res, e := h.Confirm(ctx, from.sequencer.Token)
 	switch {

@@ -25,7 +25,7 @@ func (r *Redsync) TryDo(
 
 // Do locks m as LockContext does, calls fn, and unlocks m. A watchdog extends the lock meanwhile. The context of fn
 // ends with ctx, or when the lock is lost, at Until at the latest: fn must return soon then, because Do waits for it.
-// If fn panics, Do unlocks and the panic goes on. WithWait bounds the wait alone.
+// If fn panics, Do unlocks and the panic goes on.
 //
 // If ctx comes from a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md. If m is locked in
 // another way, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex at once. With
@@ -44,8 +44,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// TryDo is Do that does not wait: it locks m as TryLockContext does. ran says whether it has called fn. With
-// WithMinHold it runs a scheduled job once per tick: see docs/cron.md.
+// TryDo is Do that does not wait: it locks m as TryLockContext does. For a job once per tick see docs/cron.md.
 //
 //   - false, nil: others have the lock, or are ahead (WithFair, WithShared).
 //   - true, err: err is that of Do, also if fn has returned that another lock is taken.
@@ -88,8 +87,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return true, err
 }
 
-// forDo returns the Mutex that a Do of m uses: for kinds with sharesName a twin if m is in use. The caller must call
-// done after the Do.
+// forDo returns the Mutex that a Do of m uses: for kinds with sharesName a twin if m is in use.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	if m.set == nil || !m.set.kind().sharesName {
 		return m, func() {}
@@ -107,8 +105,8 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	}
 }
 
-// whileHeld calls fn while m has h, waits until the calls that have joined h have returned, and unlocks h. For a Lead,
-// isLost says that h was lost before fn had returned. err joins the loss, or the error of the release, with that of fn.
+// whileHeld calls fn while m has h, waits for the calls that have joined h, and unlocks h. For a Lead, isLost says that
+// h was lost before fn had returned. err joins the loss, or the error of the release, with that of fn.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(ctx, h)
 	working, cancel := context.WithCancelCause(s)
@@ -123,7 +121,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		if ctx.Done() != nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		// fn may have unlocked m, and another call may have locked it since.
+		// fn may have unlocked m, and another call locked it.
 		_, unlocked := m.unlockOnly(ctx, h)
 		if loss := m.lossSince(h, unlocked); loss != nil {
 			over = loss
@@ -139,7 +137,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
 
-// whileJoined calls fn on the holds that the scopes have joined. err joins losses of holds with the error of fn.
+// whileJoined calls fn on the holds that the scopes have joined.
 func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
 	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
@@ -157,7 +155,7 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
 }
 
-// overSince returns why h is over, nil while it is held. A loss counts even if h was unlocked after it.
+// overSince returns why h is over. A loss counts even if h was unlocked after it.
 func overSince(h *lease.Lease) error {
 	over := h.Err(clock.Now())
 	if loss := h.Loss(); loss != nil {
@@ -166,7 +164,7 @@ func overSince(h *lease.Lease) error {
 	return over
 }
 
-// lossSince returns why h was lost, nil if it was not. Often only the release, which returned unlocked, finds that out.
+// lossSince returns why h was lost. Often only the release, which returned unlocked, finds that out.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 	loss := h.Loss()
 	if loss == nil && unlocked != nil && m.current() == h {
@@ -175,8 +173,8 @@ func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 	return loss
 }
 
-// withLoss returns told, which says that the hold of a Do was lost, joined with err, the error of the function. err may
-// say so already: as the cause of the function's context, or as the error of a Do that has joined the hold.
+// withLoss joins told, which says that the hold of a Do was lost, with err, the error of the function, which may say so
+// already: as the cause of its context, or from a Do that has joined the hold.
 func withLoss(told, loss, err error) error {
 	if tells(err, told) {
 		return err
@@ -196,7 +194,7 @@ func tells(err, told error) bool {
 	return ok && slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return tells(one, told) })
 }
 
-// tellsOfOne reports whether a and b are failures of one operation on one lock by one loss. They then share the list of
+// tellsOfOne reports whether a and b are failures of one operation on one lock by one loss: they share the list of
 // causes (see add). Equal causes may be of another loss.
 func tellsOfOne(a, b error) bool {
 	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
@@ -205,15 +203,15 @@ func tellsOfOne(a, b error) bool {
 		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
-// endedBy returns err, the error of a function with the context working. If ctx, the caller's, is the reason, the error
-// says that the lock was acquired: a bare "context deadline exceeded" reads as if it was not.
+// endedBy returns err, the error of a function with the context working. If the end of ctx, the caller's, is the
+// reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it was not.
 func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
 		return err
 	}
-	var told *afterLock // declared here: it is allocated
+	var told *afterLock
 	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
-		return err // an inner Do has said so, or fn has failed for another reason
+		return err // an inner Do has said so, or another reason
 	}
 	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
 }
@@ -246,7 +244,7 @@ func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
 	return m.lock(ctx, once, true)
 }
 
-// adoptInDo makes the adopted value of m a hold of Do. It returns nil if another call has done so first.
+// adoptInDo makes the adopted value of m a hold of Do. It returns nil if another call has done so.
 func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -268,13 +266,11 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Context returns a context, derived from parent, that ends with the current lock of m: before Unlock, Detach or Close
-// sends anything, or when the lock is lost, at Until at the latest. A later Lock does not revive it.
-//
-// After a loss context.Cause matches ErrLockLost, as Err does. After Unlock or Detach it is context.Canceled. If m is
-// not held, the context is over at once.
+// sends anything, or when the lock is lost, at Until at the latest. If m is not held, it is over at once. After a loss
+// context.Cause matches ErrLockLost. After Unlock or Detach it is context.Canceled.
 //
 // Call Context once after each Lock: each call uses memory until its context ends. It may be passed to Unlock, Detach
-// or Close: the end of the lock does not cut them short. Work that goes on after it is not protected: see Fence.
+// or Close: the end of the lock does not cut them short.
 func (m *Mutex) Context(parent context.Context) context.Context {
 	to := &ending{Context: orBackground(parent)}
 	ctx, end := context.WithCancelCause(to)
@@ -286,19 +282,19 @@ func (m *Mutex) Context(parent context.Context) context.Context {
 	to.end = end
 	to.hold.Store(h)
 	h.Listen(to)
-	context.AfterFunc(ctx, func() { h.Forget(to) }) // the hold may go on for long after parent
+	context.AfterFunc(ctx, func() { h.Forget(to) }) // parent may end long before the hold
 	return ctx
 }
 
-// An ending is the parent of a context of Mutex.Context, and ends it with the hold.
+// An ending is the parent of a context of Mutex.Context, which it ends with the hold.
 type ending struct {
 	context.Context //nolint:containedctx // the parent
 
-	hold atomic.Pointer[lease.Lease] // nil after the hold, which the context may outlive for long
+	hold atomic.Pointer[lease.Lease] // nil after the hold: the context may outlive it
 	end  context.CancelCauseFunc
 }
 
-// Ended implements lease.Listener. After Unlock and Detach loss is nil, so that the cause is context.Canceled.
+// Ended implements lease.Listener. loss is nil after Unlock and Detach.
 func (e *ending) Ended(loss error) {
 	e.hold.Store(nil) // before the context ends: see apart
 	e.end(loss)
@@ -317,8 +313,8 @@ func (e *ending) held() *lease.Lease { return e.hold.Load() }
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it, else
 // nil. The function may call Remaining, Valid, Until, Fence and Downgrade of it. It must leave Unlock to Do or Lead,
-// and Detach fails. It may be another Mutex than that of the Do (WithShared, WithPermits), and is that of the outermost
-// Do if calls have joined its hold; of several holds it is that of the innermost.
+// and Detach fails. With WithShared, WithPermits, or if the Do has joined a hold, it may be another Mutex than that of
+// the Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

@@ -27,9 +27,9 @@
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one holder of a name has Remaining() > 0. Readers count as one holder. Holders with
-//     WithPermits have at most n permits together. The giver of an adopted lock ([WithSequencer], [WithValue]) has it,
-//     too, until it calls [Mutex.Detach].
+//   - Exclusion: at most one holder of a name has Remaining() > 0. Readers count as one. Holders with WithPermits have
+//     at most n permits together. The giver of an adopted lock ([WithSequencer], [WithValue]) has it, too, until
+//     [Mutex.Detach].
 //   - Time: a lock starts before its first request is sent, and counts the longer of monotonic and wall time. So it
 //     ends for its holder before its keys expire. Nothing revives it.
 //   - Loss: [Mutex.Lost] is closed soon after Until at the latest, even if no node can be reached.
@@ -50,27 +50,25 @@
 //
 // A process that is paused between a check and a step may make the step after its lock has ended. No lock with an
 // expiry can prevent that, but a fencing token can ([WithFencing], docs/fencing.md). The restart guard does not notice
-// FLUSHALL, eviction, a failover to a stale replica, or a step of a node's clock. docs/objections.md lists what else
-// can go wrong.
+// FLUSHALL, eviction, a failover to a stale replica, or a step of a node's clock. See docs/objections.md.
 //
 // # After an error
 //
-// A Lock that fails acquires nothing, and a failed Unlock still ends the lock: their keys are released in the
-// background, until each node confirms, even if the context has ended. After [ErrExtendFailed] the lock is yours until
-// the old Until. After [ErrLockLost] or [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a
-// majority answers: [WithLogger] tells of them.
+// A failed Lock acquires nothing, and a failed Unlock ends the lock: keys are released in the background, until each
+// node confirms, even if the context has ended. After [ErrExtendFailed] the lock is yours until the old Until, after
+// [ErrLockLost] or [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a majority answers:
+// [WithLogger] tells of them.
 //
 // # Rarely needed
 //
-// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]). By hand:
-// [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch], [WithHooks]. To operate:
-// [Mutex.ForceUnlock]. A Do inside a Do on the same name uses its lock (docs/nesting.md).
+// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]), nested
+// calls (docs/nesting.md). By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect],
+// [Mutex.Watch], [WithHooks]. To operate: [Mutex.ForceUnlock].
 //
 // # Compatibility
 //
-// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New. Processes
-// with redsync v4 and with this package exclude each other (docs/from-redsync-v4.md). Nodes are Redis 6.2, Valkey 7.2
-// or later.
+// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New, and
+// processes with either exclude each other (docs/from-redsync-v4.md). Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: docs/objections.md; Lamport, CACM 17(8), 1974 (tickets); Burrows, OSDI 2006 (lock delay, Sequencer).
 //

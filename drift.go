@@ -8,35 +8,31 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file has the rules of time, as pure functions: how the TTL of keys and the validity of a lock follow from its
-// expiry.
-
-// clockDrift is the fixed part of the drift: 1 ms for the granularity of Redis expiry and 1 ms for small TTLs, as in
-// the Redlock algorithm.
+// clockDrift is the fixed part of the drift, as in Redlock: 1 ms for the granularity of Redis expiry, 1 ms for small
+// TTLs.
 const clockDrift = 2 * time.Millisecond
 
 // minNodeTimeout is the shortest node deadline that follows from an expiry, unless half of the validity is shorter.
 const minNodeTimeout = 50 * time.Millisecond
 
-// maxNodeTimeout is the longest node deadline that follows from an expiry by the default factor.
+// maxNodeTimeout is the longest that follows by the default factor.
 const maxNodeTimeout = 2 * time.Second
 
 // maxTTL is the longest expiry, with its lock delay. Readers and permits note the end of a TTL in 13 digits of
-// milliseconds, which last until the year 2286: keys that end later would outlive the lock.
+// milliseconds, which last until 2286.
 const (
 	maxTTL   = 100 * 365 * 24 * time.Hour
 	maxYears = "100 years"
 )
 
-// These are for nodes that need up to half a second for an answer. maxReach bounds each step of opening a connection,
-// and maxFar is the longest node deadline of a node that is known to be far.
+// These are for nodes that need up to half a second for an answer: maxReach bounds each step of opening a connection,
+// and maxFar is the longest node deadline of a node known to be far.
 const (
 	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond
 )
 
-// timing returns the timing of locks with these options. The error names one that is out of its range. maxHold and
-// minHold are not negative.
+// timing returns the timing of locks with these options, or an error that names the one out of its range.
 func (o *options) timing() (lease.Timing, error) {
 	switch {
 	case !(o.driftFactor >= 0 && o.driftFactor < 1): // also for NaN
@@ -54,7 +50,7 @@ func (o *options) timing() (lease.Timing, error) {
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(o.lockDelay)
-	if o.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // below the expiry: the sum has overflowed
+	if o.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // below: the sum has overflowed
 		return lease.Timing{}, outOfRange("WithLockDelay", o.lockDelay, "0 or more, with the expiry at most "+maxYears)
 	}
 	if o.minHold != 0 {
@@ -88,7 +84,7 @@ func (o *options) leastExpiry() time.Duration {
 	return time.Duration(drift).Truncate(time.Millisecond) + time.Millisecond
 }
 
-// A driftFactor says how far two clocks may drift apart during a time: by this fraction of it, and clockDrift.
+// A driftFactor is how far two clocks may drift apart, as a fraction of the time, besides clockDrift.
 type driftFactor float64
 
 func (f driftFactor) Of(d time.Duration) time.Duration {
@@ -103,8 +99,7 @@ func roundUp(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// scale returns d * factor for 0 <= factor <= 1. It rounds up, so that a drift is never too small, and does not
-// overflow.
+// scale returns d * factor for 0 <= factor <= 1, rounded up, so that a drift is never too small.
 func scale(d time.Duration, factor float64) time.Duration {
 	scaled := math.Ceil(float64(d) * factor)
 	if scaled >= float64(d) {

@@ -25,14 +25,13 @@ var (
 	// comes with it. No other failure matches ErrFailed.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
-	// ErrNoQuorum is the error of every operation to which too few nodes answered in time. It says nothing about who
-	// has the lock: a lock that was held is still held until Until. So it never comes with ErrFailed, *ErrTaken or
-	// ErrLockLost. Each failed node has its *RedisError. If only a change of settings can help, because nodes deny
-	// access, the text says so.
+	// ErrNoQuorum is the error of every operation to which too few nodes answered in time. It does not say who has the
+	// lock: one that was held is held until Until. So it never comes with ErrFailed, *ErrTaken or ErrLockLost. Each
+	// failed node has its *RedisError. If nodes deny access until somebody changes a setting, the text says so.
 	ErrNoQuorum = errors.New("redsync: too few nodes answered in time")
 
-	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed. The lock is still held
-	// until the old Until. ErrNoQuorum comes with it if nodes that failed could have confirmed it.
+	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed: with ErrNoQuorum if nodes
+	// that failed could have. The lock is still held until the old Until.
 	ErrExtendFailed = errors.New("redsync: failed to extend lock")
 
 	// ErrLockAlreadyExpired is the error of an operation on a lock whose Until has passed, or that the nodes no longer
@@ -43,21 +42,20 @@ var (
 	// cause, and errors.As the nodes that did not answer, if it has expired for that reason.
 	//
 	// Err, Do, TryDo and Lead return it for every such end. Extend, Downgrade and Valid return it if the nodes prove
-	// the loss, and after a loss, until Unlock or the next Lock. If Until passes during the call, Extend and Downgrade
-	// return it, but Valid returns ErrLockAlreadyExpired alone.
+	// the loss, and so does every later call that needs the lock, until Unlock or the next Lock. If Until passes during
+	// the call, Extend and Downgrade return it, but Valid returns ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold means that the limit of WithMaxHold is reached. With ErrLockAlreadyExpired the lock is over. With
 	// ErrExtendFailed it is held until Until, but cannot be extended.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
-	// ErrNotHeld means that this Mutex has no lock: it was never locked, or is unlocked or detached already. Test for
-	// it before ErrLockAlreadyExpired, which it also matches, because redsync v4 returns that from a second Unlock.
+	// ErrNotHeld means that this Mutex has no lock: it was never locked, or is unlocked or detached already. It also
+	// matches ErrLockAlreadyExpired, which redsync v4 returns from a second Unlock: test for ErrNotHeld first.
 	ErrNotHeld error = &notHeldError{}
 
-	// ErrForced means that an operator released the lock by ForceUnlock. It matches ErrLockLost, and is a cause of
-	// Lost, Err and the context of Do. Only a holder with WithOwner is told. It is told this, too, if the keys were
-	// deleted in another way within the first second, before it listened.
+	// ErrForced means that an operator called ForceUnlock, or deleted the keys within the first second. It matches
+	// ErrLockLost, and is a cause of Lost, Err and the context of Do. Only a holder with WithOwner is told.
 	ErrForced error = &forcedError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
@@ -65,15 +63,14 @@ var (
 
 	// ErrDuplicateNode means that two nodes, which the text names, are one server. Correct the list. Every operation
 	// returns it if two pools of New have the same address or client. If only the run ID shows it, Open, Ping and Lock
-	// return it, and only if the distinct servers are no quorum of all nodes: otherwise the server counts once. See
-	// docs/nodes.md.
+	// return it, and only if the distinct servers are no quorum: otherwise the server counts once. See docs/nodes.md.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the lock of a
 	// Do. Nothing was sent. See docs/nesting.md. It comes from
 	//
 	//   - Lock, TryLock or Lead of a name that the Do holds. Call Do: it joins;
-	//   - an exclusive call, if the Do holds the name shared. Lock after the Do has ended;
+	//   - an exclusive call, if the Do holds the name shared;
 	//   - a call for a permit, if the Do has one of the same name;
 	//   - a Do on several names, if the Dos around it hold only some;
 	//   - a Do that asks for more than the lock has, or exceeds WithNesting;
@@ -84,7 +81,7 @@ var (
 	ErrClosed = errors.New("redsync: this Redsync was closed")
 )
 
-// A notHeldError is the type of ErrNotHeld alone. It has a field because pointers to values of size zero may be equal.
+// A notHeldError is the type of ErrNotHeld alone. It has a field: pointers to values of size zero may be equal.
 type notHeldError struct{ _ byte }
 
 func (*notHeldError) Error() string { return "redsync: lock not held" }
@@ -99,37 +96,34 @@ func (*forcedError) Error() string { return "redsync: lock released by force" }
 func (*forcedError) Is(target error) bool { return target == ErrLockLost } //nolint:errorlint // a sentinel
 
 // ErrTaken says that another client has the lock. Methods return it as a pointer. From Lock, TryLock, Unlock, Extend
-// and Valid it is the outermost error, as in redsync v4, so err.(*ErrTaken) finds it, too. errors.Is and errors.As find
-// everything that comes with it, such as errors of nodes.
+// and Valid it is the outermost error, as in redsync v4. errors.Is and errors.As find everything that comes with it.
 //
 // Lock returns it with ErrFailed, if a quorum has answered. Then perhaps no client has the lock yet: several may have
 // tried at the same moment, or nodes keep it for a waiter ahead (WithFair, WithShared). Unlock, Extend, Downgrade and
 // Valid return it if other clients have so many nodes that the rest are no quorum.
 type ErrTaken struct {
-	Nodes []int // the nodes that hold another value: their indices, from 0
+	Nodes []int // those that hold another value: indices, from 0
 
-	// Name is the name of the lock. A Lock of several names gives the first that was not free on a quorum, other calls
-	// on several names what Mutex.Name returns.
+	// Name is the name of the lock. Of several names, a Lock gives the first that was not free on a quorum, other calls
+	// what Mutex.Name returns.
 	Name string
 
-	// Owner is the label of the holder (WithOwner), "" if it is not known. Of several readers, or holders of permits,
-	// it is one whose keys last longest. Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they
-	// give up, for at most 50 ms, also after their context has ended. The text then also says since when it has the
-	// lock.
+	// Owner is the label of the holder (WithOwner), "" if it is not known; of several, of one whose keys last longest.
+	// Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up, for at most 50 ms, also
+	// after their context has ended. Then the text also says since when it has the lock.
 	Owner string
 
 	asked *askedOwner
-	whole *failure // of the outermost error of a call, everything that is true: see inV4
+	whole *failure // on the outermost error of a call: see inV4
 }
 
 // An askedOwner is what else is known of an *ErrTaken with an Owner.
 type askedOwner struct {
-	held   time.Duration // as far as the clocks of both agree
-	before *ErrTaken     // what observers were told, before the Owner was known
+	held   time.Duration // by the clocks of both
+	before *ErrTaken     // what observers were told
 }
 
-// takenBy returns err, the error of a call that gives up, with the owner of the lock in its *ErrTaken if nodes tell it
-// in time.
+// takenBy returns err, the error of a call that gives up, with the owner in its *ErrTaken if nodes tell it in time.
 func takenBy(t *lease.Terms, err error) error {
 	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
 	if !isOne {
@@ -142,7 +136,7 @@ func takenBy(t *lease.Terms, err error) error {
 		}
 		line := taken.Name
 		if lines := t.Claim.Lines(); len(lines) == 1 {
-			line = lines[0] // a semaphore's differs from the name
+			line = lines[0] // a semaphore's is not the name
 		}
 		if owner, known := lease.AskOwner(t, line); known {
 			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
@@ -167,7 +161,6 @@ func (err ErrTaken) Error() string {
 	return quoted(err.Name) + ": " + err.says()
 }
 
-// says returns Error without the name.
 func (err ErrTaken) says() string {
 	text := fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes) // as in redsync v4
 	if err.Owner != "" {
@@ -227,22 +220,21 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// ErrWrongType is the answer of one node that a key which the lock needs is of a type that is no lock, such as a list.
-// It is in a *RedisError. Methods return it as a pointer.
+// ErrWrongType is the answer of one node that a key which the lock needs has a type that is no lock, such as a list; it
+// is never about a string. It is in a *RedisError. Methods return it as a pointer.
 //
 // Such a node cannot grant the lock. If the others are no quorum, every call fails at once with ErrNoQuorum, and a lock
-// that you have is lost: use another name, or delete the key. It is never about a string, which may be a lock's value.
-// See docs/errors.md.
+// that you have is lost: use another name, or delete the key. See docs/errors.md.
 type ErrWrongType struct {
-	Key     string // cut after 200 bytes, with "..."; "" if the node does not say it
-	Type    string // as TYPE says it; "" if the Redis user may not call TYPE
+	Key     string // cut after 200 bytes; "" if the node does not say it
+	Type    string // "" if the Redis user may not call TYPE
 	Node    int    // its index in New or Open, from 0
 	Address string // its Pool's String
 
 	answer error
 }
 
-// Error returns what the node has answered.
+// Error returns the answer of the node.
 func (err ErrWrongType) Error() string {
 	if err.answer == nil { // made by a program
 		return fmt.Sprintf("WRONGTYPE the key %s is a %s", err.Key, err.Type)
@@ -260,28 +252,26 @@ func nodeName(i int, address string) string {
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
 
-// A failure is the one form of this package's errors: what failed, and everything that is true of it at once. Functions
-// return a pointer, because callers compare errors with == and use them as map keys. A failure does not change, so
-// failures may share their lists. Its text is one line, made when somebody asks for it.
+// A failure is the one form of this package's errors: what failed, and everything that is true of it at once. It does
+// not change, so failures may share their lists. Functions return a pointer, because callers compare errors with == and
+// use them as map keys. The text is made when somebody asks for it.
 //
 // Programs for any version of redsync v4 find the errors of nodes: As gives the *multierror.Error of versions up to
 // v4.16.0, and Unwrap works as that of errors.Join, which later versions use.
 type failure struct {
-	op, name string  // such as "lock" or "Open", and the lock; "" for what is not said
+	op, name string  // "" for what is not said
 	causes   []error // in the order of the text; no *failure without an op, and nothing twice
 	nodes    []error // one for each that refused or failed
 }
 
-// A note is no cause, but stands among those of a failure: it is what else a person wants to know, at the end of the
-// text.
+// A note stands among the causes of a failure, but is none: it is the end of the text.
 type note string
 
 func (n note) Error() string { return string(n) }
 
 func notef(format string, args ...any) note { return note(fmt.Sprintf(format, args...)) }
 
-// fail returns a *failure without nils, of which a *failure without an op becomes a part. It returns nil if nothing
-// failed.
+// fail returns a *failure of errs, or nil if nothing failed. A *failure without an op becomes a part of it.
 func fail(op, name string, errs ...error) error {
 	f := &failure{op: op, name: name}
 	for _, err := range errs {
@@ -344,7 +334,7 @@ func (f *failure) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// what returns what failed, in the words of redsync v4 if it has an error for that.
+// what says what failed, in the words of redsync v4 if it has some.
 func (f *failure) what() string {
 	is := func(target error) bool {
 		return slices.ContainsFunc(f.causes, func(cause error) bool { return errors.Is(cause, target) })
@@ -403,8 +393,7 @@ func (f *failure) text(i int) string {
 	return bare(err)
 }
 
-// told returns the errors of nodes that are in the text. If a cause tells of the nodes that hold another value, these
-// are not.
+// told returns the errors of nodes that are in the text: of nodes with another value only if no cause counts them.
 func (f *failure) told() []error {
 	counted := func(err error) bool {
 		_, isTaken := err.(*ErrTaken) //nolint:errorlint // see text
@@ -419,8 +408,7 @@ func (f *failure) told() []error {
 	})
 }
 
-// Is finds a failure that has become a part of f: the error of a call matches what observers were told of its last
-// attempt.
+// Is finds a failure that is part of f: the error of a call matches what observers were told of its last attempt.
 func (f *failure) Is(target error) bool {
 	part, isPart := target.(*failure) //nolint:errorlint // errors.Is unwraps
 	if !isPart || part.op != "" || len(part.causes) == 0 {
@@ -454,7 +442,6 @@ func joined(nodes []error) string {
 	return strings.Join(texts, "; ")
 }
 
-// bare returns the text of err without the prefix of the package.
 func bare(err error) string {
 	if err == nil {
 		return "no error"
@@ -478,7 +465,7 @@ var errOutOfRange = errors.New("out of range")
 func outOfRange(option string, value any, valid string) error {
 	hint, unit := "", "Second"
 	if d, ok := value.(time.Duration); ok && d > 0 && d < time.Microsecond*10 {
-		if d >= 1000 { // rather 8000 ms than 8000 s
+		if d >= 1000 { // 8000 ms rather than 8000 s
 			unit = "Millisecond"
 		}
 		hint = fmt.Sprintf("; did you mean %d*time.%s?", int64(d), unit)
@@ -486,7 +473,7 @@ func outOfRange(option string, value any, valid string) error {
 	return fmt.Errorf("redsync: %s(%v) is %w: %s%s", option, value, errOutOfRange, valid, hint)
 }
 
-// quoted returns a name in quotes. A long one is cut, and its length follows.
+// quoted returns a name in quotes. A long one is cut.
 func quoted(name string) string {
 	begin, length := journal.Cut(name)
 	return fmt.Sprintf("%q%s", begin, length)
@@ -503,5 +490,4 @@ func quotedAll(names []string) string {
 	return strings.Join(all, ", ")
 }
 
-// maxNamed is how many names a text shows.
 const maxNamed = 10

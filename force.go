@@ -14,11 +14,10 @@ import (
 )
 
 // ForceUnlock releases the lock of another: it deletes what Inspect or Watch has found of holder, never the lock of the
-// next holder. Then the first waiter is woken. m need not be held.
+// next holder. m need not be held.
 //
-// FORCE ENDS EXCLUSION: the former holder may work on until it learns that the lock is gone, while the next one works
-// already, and only fencing refuses its writes (WithFencing). First make sure that it does nothing any more. See
-// docs/operating.md.
+// FORCE ENDS EXCLUSION: the former holder may work on until it learns of it, beside the next one, and only fencing
+// refuses its writes (WithFencing). First make sure that it does nothing any more. See docs/operating.md.
 //
 // It returns nil when a quorum has deleted the value. The release goes on in the background until every node has
 // confirmed it, also after an error.
@@ -49,7 +48,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	defer stop()
 	set := m.core.keeper.Set
 	set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
-	// h was never held. It carries the release, as for an Unlock of an adopted value.
+	// It was never held, and carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(t, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
@@ -67,8 +66,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	return m.failure("force unlock", m.interruption(waiting), unconfirmed(m.label(), res))
 }
 
-// whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld, also if too few nodes answer.
-// The replies to the release do not say, because it was rejected once a quorum lacked the value.
+// whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld. The replies to the release do
+// not tell: it was rejected once a quorum lacked the value.
 func (m *Mutex) whyNotHeld(ctx context.Context, t *lease.Terms, holder Holder) error {
 	if holder.Permits > 0 {
 		return ErrNotHeld // others may have permits beside it
@@ -126,8 +125,8 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	return &room.Exclusive, nil
 }
 
-// termsToForce returns the terms of a lease that is released by force. The release is repeated for ttl, and at least as
-// long as that of a lock of m. What t says of fencing, joining, direct hand-off and a minimal hold is of locks of m.
+// termsToForce returns the terms of a lease that is released by force: repeatedly for ttl, and at least as long as one
+// of m, without what t says of other locks of m.
 func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
 	p := *t.Policy
 	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0
@@ -137,7 +136,7 @@ func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms
 	return &own
 }
 
-// tellForced tells the holder's process, if the value names it. The message follows the release on each node.
+// tellForced tells the holder's process, if the value names it, after the release on each node.
 func (m *Mutex) tellForced(holder Holder) {
 	if holder.Process == 0 {
 		return

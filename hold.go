@@ -19,10 +19,8 @@ import (
 //
 // Who has the value can extend and release the lock. Once Value or Sequencer has returned it, no other lock of this
 // process gets it: Unlock does not hand the lock over, no further reader shares it, and a later Lock of m does not
-// release it. To give the lock away use Detach.
-//
-// A slow node may set its key after Lock has returned. To give the lock to a library that releases only once, acquire
-// it with WithFailFast(false).
+// release it. To give the lock away use Detach. For a library that releases only once, acquire it with
+// WithFailFast(false): a slow node may set its key after Lock has returned.
 func (m *Mutex) Value() string {
 	h, adopts := m.holdOrAdopted()
 	if h != nil {
@@ -32,8 +30,8 @@ func (m *Mutex) Value() string {
 }
 
 // Until returns the time at which the lock ends unless it is extended, also after that time. It returns the zero time
-// before the first Lock, after Unlock or Detach, and once Close has ended the lock or the nodes have proved that it is
-// lost. It is for display: to decide whether you may go on, ask Remaining.
+// before the first Lock, after Unlock or Detach, and once Close has ended the lock or the nodes have proved its loss.
+// To decide whether you may go on, ask Remaining.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -41,9 +39,8 @@ func (m *Mutex) Until() time.Time {
 	return time.Time{}
 }
 
-// Remaining returns how long the holder may still rely on the lock, 0 when m is not held. It is the shorter of the
-// times by the wall clock and by the monotonic clock, so it notices a clock that was set and a machine that slept. It
-// sends nothing: call it before each step that needs the lock.
+// Remaining returns how long the holder may still rely on the lock, 0 when m is not held: the shorter of the times by
+// the wall clock and the monotonic clock. It sends nothing: call it before each step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
 		return h.Remaining(clock.Now())
@@ -55,8 +52,8 @@ func (m *Mutex) Remaining() time.Duration {
 // a timer is late, even if no node can be reached; earlier on Close, and when an extension or a Valid proves the loss.
 // Err says why. If m is not held, Lost returns nil.
 //
-// After the machine was suspended, or a wall clock was set forward, the library notices it within a tenth of the expiry
-// (at least 10 ms, at most 1 s).
+// A machine that was suspended, or a wall clock that was set forward, is noticed within a tenth of the expiry (at least
+// 10 ms, at most 1 s).
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
 		return h.Lost(clock.Now())
@@ -74,11 +71,9 @@ func (m *Mutex) Err() error {
 	return ErrNotHeld
 }
 
-// Fence returns the fencing token of the current lock. The resource that the lock protects refuses a write with a lower
-// number than one it has seen (package fencing does that). So a late holder cannot overwrite what the next one wrote.
-//
-// If one Lock of a name returned before another began, the second gets the greater token. No two Locks get the same
-// token. WithFencing names the limits.
+// Fence returns the fencing token of the current lock: the resource that the lock protects refuses a write with a lower
+// one than it has seen (package fencing). If one Lock of a name returned before another began, the second gets the
+// greater token. No two Locks get the same one. WithFencing names the limits.
 //
 // Fence is 0 without WithFencing, before the first Lock, and after Unlock or Detach. After a loss it stays until the
 // next Lock or Unlock. An adopted lock has the token of its Sequencer.
@@ -93,12 +88,11 @@ func (m *Mutex) Fence() uint64 {
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
 // ExtendContext makes the lock last for its expiry from now on. It moves Until and returns true if a quorum confirms
-// the extension before the old Until. It waits at most until then, or until ctx is done; for an adopted value that has
-// not been extended, at most for the node deadline.
+// that before the old Until. It waits until then, or until ctx is done; for an adopted value that has not been
+// extended, for the node deadline.
 //
-// After ErrExtendFailed the lock is still held until the old Until, and Extend may be tried again, unless ErrMaxHold
-// comes with it. ErrNoQuorum comes with it if too few nodes answered. After ErrLockAlreadyExpired the lock is over; see
-// ErrLockLost.
+// After ErrExtendFailed, with ErrNoQuorum if too few nodes answered, the lock is held until the old Until: try again,
+// unless ErrMaxHold comes with it. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	if m.isZero() {
@@ -117,7 +111,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	} else {
 		adopted, ok, err = m.adopt(ctx, h, from)
 	}
-	if !adopted { // adopt has told of it: observe.Acquired
+	if !adopted { // adopt has told: observe.Acquired
 		m.tellExtended(ctx, h, start, left, err)
 	}
 	return ok, err
@@ -129,8 +123,8 @@ func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.In
 	}
 }
 
-// open begins an operation that needs a hold; m.core.endCall ends it after success. It returns the current term, or a
-// new one for an adopted hold and its adoption.
+// open begins an operation that needs a hold; m.core.endCall ends it after success. For an adopted hold it returns a
+// new lease and the adoption.
 func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -159,14 +153,13 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return m.extended(waiting, "extend", h, res, over)
 }
 
-// extended returns what an operation that prolongs h returns. over is why h is not held any more, or cannot be
-// prolonged.
+// extended returns what an operation that prolongs h returns. over is why h cannot be prolonged.
 func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
-		// Even if a quorum has the value, another client may have held the lock since Until.
+		// A quorum may have the value, but another client may have held the lock since Until.
 		err := ranOut(over, res)
 		h.End(err)
 		return false, m.failure(op, err)
@@ -178,7 +171,7 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
 }
 
-// stillHeld says for how long h is held, if it has begun: an adopted value may be nobody's.
+// stillHeld says for how long h is held. An adopted value may be nobody's.
 func stillHeld(h *lease.Lease) error {
 	left := h.Remaining(clock.Now())
 	if left == 0 || !h.Begun() {
@@ -187,8 +180,8 @@ func stillHeld(h *lease.Lease) error {
 	return notef("the lock is still held for %v", journal.Rounded(left))
 }
 
-// Downgrade turns the exclusive lock of m into a shared one (WithShared), and extends it as Extend does. No writer can
-// have the lock in between. Readers ahead of the next writer in the queue can then enter.
+// Downgrade turns the exclusive lock of m into a shared one (WithShared), and extends it. No writer can have the lock
+// in between. Readers ahead of the next writer in the queue can then enter.
 //
 // Once Downgrade has sent anything, the lock is shared for good, even if it fails, because a node may have let readers
 // in. The next Lock of m is exclusive. See docs/readers.md.
@@ -201,8 +194,8 @@ func stillHeld(h *lease.Lease) error {
 //   - ErrNotHeld: m is not held, or has adopted a lock that Extend has not confirmed yet.
 //   - ErrClosed: see Redsync.Close.
 //   - ErrNested: an exclusive call of Do has joined the lock. Nothing was sent.
-//   - Any other names an option or a name, or says why this lock cannot become shared: it is on several names, has
-//     WithShared, WithPermits or WithMinHold, or a value with a line feed. Nothing was sent.
+//   - Any other, without any traffic, names an option or a name, or says why this lock cannot become shared: it is on
+//     several names, has WithShared, WithPermits or WithMinHold, or a value with a line feed.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, _, err := m.open("downgrade")
@@ -232,9 +225,9 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 		return fixed
 	case h.Terms().Timing.MinHold > 0:
 		return errors.New("WithMinHold: the lock stays exclusive until its keys have run out")
-	case !h.Begun(): // adopted, and not confirmed by Extend yet
+	case !h.Begun(): // Extend has not confirmed it yet
 		return ErrNotHeld
-	case !script.MayBeValue(h.Value(), true): // a node could not read the record of this reader
+	case !script.MayBeValue(h.Value(), true): // a node could not read the reader's record
 		return errors.New("the value of a shared lock must have no line feed")
 	}
 	return nil
@@ -246,8 +239,7 @@ func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background
 // ValidContext asks the nodes whether they hold the lock. It returns true only if a quorum does, and Until has not
 // passed by then. If Until has passed before, it asks nobody. Remaining is the cheap local check.
 //
-// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, a lock that
-// was held is held until Until.
+// After ErrLockLost or ErrLockAlreadyExpired the lock is over. Any other error, such as ErrNoQuorum, changes nothing.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	if m.isZero() {
 		return true, nil
@@ -266,7 +258,6 @@ func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
 	return m.checked(waiting, op, h, h.Check(waiting))
 }
 
-// checked returns what Valid returns after a check with the result res.
 func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quorum.Result) (bool, error) {
 	over := h.NotHeld(clock.Now())
 	switch {
@@ -282,8 +273,8 @@ func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quor
 	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
 }
 
-// Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if a quorum holds the value
-// of s. The error matches ErrLockAlreadyExpired if the nodes prove that the hold is over, and otherwise leaves that
+// Current asks the nodes whether s belongs to the current hold of its lock, and returns nil if a quorum holds its
+// value. The error matches ErrLockAlreadyExpired if the nodes prove that the hold is over, and otherwise leaves that
 // open. The hold may end right after the answer: a server that cannot accept that must compare tokens.
 //
 // Ask through the same nodes as the holder. While the nodes change, a Redsync of NewJoint finds only holds of NewJoint,

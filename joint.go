@@ -17,8 +17,8 @@ import (
 // NEVER CHANGE THE NODES OF A FLEET WITHOUT NEWJOINT: two processes may then hold one lock. docs/replacing-nodes.md has
 // the steps.
 //
-// A node in both sets counts in both. Give it the same address in both: with two addresses it counts in neither. Errors
-// and events number the nodes of before first, then those only in after.
+// A node in both sets counts in both, if it has the same address in both: otherwise in neither. Errors and events
+// number the nodes of before first, then those only in after.
 //
 // NewJoint never fails. Every operation fails if one set cannot be used by itself, or with more than 64 nodes together.
 func NewJoint(before, after []pool.Pool) *Redsync {
@@ -26,8 +26,7 @@ func NewJoint(before, after []pool.Pool) *Redsync {
 	return newRedsync(newCore(pools, rule, unusableSets(before, after, pools)))
 }
 
-// OpenJoint connects to the nodes of both sets as Open does. It returns the Redsync of NewJoint once a quorum of each
-// set has answered. An address may be in both sets.
+// OpenJoint is Open for NewJoint: it returns once a quorum of each set has answered. An address may be in both sets.
 func OpenJoint(ctx context.Context, before, after []string, options ...Option) (*Redsync, error) {
 	was, err := dial(before)
 	if err != nil {
@@ -76,7 +75,6 @@ func sameNode(pools []pool.Pool, p pool.Pool) int {
 	return -1
 }
 
-// guardOf returns the length of p's restart guard, 0 if it has none.
 func guardOf(p pool.Pool) time.Duration {
 	if guarded, ok := p.(wire.Guarded); ok {
 		return guarded.RestartGuard()
@@ -84,7 +82,6 @@ func guardOf(p pool.Pool) time.Duration {
 	return 0
 }
 
-// unusableSets returns why no lock can be acquired on the joint sets, nil if no reason is known.
 func unusableSets(before, after, all []pool.Pool) error {
 	if err := unusable(before); err != nil {
 		return fail("before", "", err)

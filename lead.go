@@ -15,8 +15,8 @@ import (
 // The context of fn ends with ctx, or when the leadership is lost, at Until at the latest. Only fencing stops code that
 // goes on after it: send FromContext(ctx).Fence(), the number of the term, with every write.
 //
-// When fn returns, Lead resigns and returns its error. After a loss Lead waits for fn, pauses for 50 to 250 ms, and
-// campaigns again. See docs/leaders.md.
+// When fn returns, Lead resigns. After a loss it waits for fn, pauses for 50 to 250 ms, and campaigns again. See
+// docs/leaders.md.
 //
 // Errors:
 //
@@ -43,29 +43,28 @@ func leads(m *Mutex) {
 }
 
 // lead is Lead with the name and the options of m. Each term has a Mutex of its own: otherwise code of a former term
-// would get the token of the new one from FromContext.
+// would get the new token from FromContext.
 func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		again, err := m.twin().leadOnce(ctx, fn)
 		if !again {
 			return err
 		}
-		// The pause lets other candidates come first, also if terms are lost at once. The user's retry delay may be 0,
-		// or an hour.
+		// The pause lets other candidates come first. The user's retry delay may be 0, or an hour.
 		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
 			return errors.Join(err, m.failure("lead", m.interruption(ctx)))
 		}
 	}
 }
 
-// leadOnce campaigns until m leads, and calls fn. again says that Lead campaigns again, because the term was lost.
+// leadOnce campaigns until m leads, and calls fn. again says that the term was lost.
 func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
-		// This goroutine was held up, so the term was over before it began. No other error goes away by itself.
+		// The term was over before it began: this goroutine was held up. No other error goes away by itself.
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	watch.Tell(&m.core.keeper, m.room.Name(), watch.Leads)
-	defer watch.Tell(&m.core.keeper, m.room.Name(), watch.Leaves) // after the release, also if fn panics
+	defer watch.Tell(&m.core.keeper, m.room.Name(), watch.Leaves) // after the release, also on panic
 	return m.whileHeld(ctx, h, fn)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file has the observer that writes a log. What lasts, or happens to many locks at once, goes through the journal
-// of the Redsync, which says it once.
+// This file writes the log. What lasts, or happens to many locks at once, goes through the journal of the Redsync,
+// which says it once.
 
-// denialsRepeat is how often the log says that a node does not let waiters be woken: somebody must change the node.
+// denialsRepeat is long, because somebody must change the node.
 const denialsRepeat = time.Hour
 
 // logLines writes the lines of one logger of WithLogger.
@@ -72,8 +72,8 @@ func (l *logLines) notAcquired(ctx context.Context, n observe.NotAcquired) {
 	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
-// extended writes a Warn only if the nodes answered and still did not extend the lock. A lock that is over has the line
-// of the loss.
+// extended writes a Warn only if the nodes answered and did not extend the lock. A lock that is over has the line of
+// the loss.
 func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	level, message := slog.LevelDebug, "redsync: extended"
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
@@ -173,8 +173,7 @@ func (l *logLines) eventsDropped(ctx context.Context, d observe.EventsDropped) {
 	}
 }
 
-// isExpected reports whether an operation on a held lock failed because of what the program itself has done, or because
-// of its WithMaxHold.
+// isExpected reports whether an operation failed because of what the program itself has done, or of WithMaxHold.
 func isExpected(err error) bool {
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, ErrNotHeld, ErrClosed, ErrMaxHold} {
 		if errors.Is(err, cause) {
@@ -184,7 +183,7 @@ func isExpected(err error) bool {
 	return false
 }
 
-// rarely writes a Warn of a lock and a node (0 for none), at most once per time per for the node.
+// rarely writes a Warn, at most once in per for a node (0 for none).
 func (l *logLines) rarely(
 	ctx context.Context, per time.Duration, message, name string, node int, err error, args ...any,
 ) {

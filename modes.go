@@ -10,28 +10,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file says what kinds of locks there are, and what does not go together. A new mode has its kind and its
-// exclusions here.
+// This file says what kinds of locks there are, and what does not go together.
 
 // A kind is what the constructor and the options of a Mutex make of it together.
 type kind struct {
-	// claim returns what the holds of a Mutex write on the nodes. room has the claim of the name if there is only one.
+	// claim returns what the holds of a Mutex write on the nodes. room has that of a single name.
 	claim func(of *options, room *claim.Keyed, names []string) claim.Claim
 
-	// mode is what observers are told.
 	mode observe.Mode
 
-	// adopted returns the claim c of an adopted hold with the slots that a Sequencer has told. nil leaves c as it is.
+	// adopted returns the claim c of an adopted hold with the slots of its Sequencer. nil leaves c as it is.
 	adopted func(c claim.Claim, slots script.Slots) claim.Claim
 
 	isReader bool
 
-	// sharesName says that several can hold the name at once: a grant does not prove that the Mutex's former hold is
-	// over.
+	// sharesName: several can hold the name at once, so a grant does not prove that a former hold is over.
 	sharesName bool
 
 	// alone is empty if a Do inside another on the same name joins. Otherwise it is what the outer one holds, for an
-	// error: "a permit of", and then the name.
+	// error.
 	alone string
 
 	// isFixed is why Downgrade cannot make a hold shared.
@@ -133,7 +130,6 @@ var exclusions = []struct {
 	{hasWait, hasTries, "each says how long to wait for the lock"},
 }
 
-// String returns the option or the call that gives f to a Mutex.
 func (f feature) String() string {
 	return map[feature]string{
 		hasLead: "Lead", hasSeveral: "NewMultiMutex", hasShared: "WithShared", hasPermits: "WithPermits", hasFencing: "WithFencing",
@@ -183,8 +179,7 @@ func (o *options) excluded() error {
 	return nil
 }
 
-// adopt makes the options those of the lock whose hold they adopt, and returns its names. name and names are those of
-// the Mutex.
+// adopt makes the options those of the lock whose hold they adopt, and returns its names.
 func (o *options) adopt(name string, names []string) (of []string, err error) {
 	s := o.adopts.sequencer
 	switch {
@@ -228,8 +223,7 @@ func (o *options) adoptPermits(n int, slots script.Slots) error {
 	return nil
 }
 
-// adoptNames makes the options those of a lock on the names of the sequencer, and returns these. The Mutex may have one
-// name.
+// adoptNames makes the options those of a lock on the names of the sequencer. The Mutex may have one name.
 func (o *options) adoptNames(names []string) ([]string, error) {
 	s := o.adopts.sequencer
 	of, ok := s.cut()
@@ -256,5 +250,5 @@ func (o *options) checkPermits() error {
 	return nil
 }
 
-// noValue says why a value cannot be adopted. It does not contain the value, a secret.
+// noValue says why a value cannot be adopted, without that secret.
 const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`

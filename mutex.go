@@ -20,34 +20,32 @@ import (
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes. Make one with
 // Redsync.NewMutex or Redsync.NewMultiMutex.
 //
-// Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one may lock it and another
-// may unlock it. A nil context stands for context.Background().
+// Many goroutines may use a Mutex at once. No goroutine owns a lock: one may lock it and another may unlock it. A nil
+// context stands for context.Background().
 //
 // The zero Mutex is a stub for tests, as in redsync v4: Unlock and Valid return true, Extend returns ErrExtendFailed,
 // Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
 	core    *core
-	room    claim.Keyed // of one name: the name, and room for its claim
+	room    claim.Keyed // with one name
 	several *several    // nil with one name
-	set     *settings   // shared with other Mutexes unless changed; nil in the zero Mutex
-	terms   lease.Terms // in use only if set has a policy: an option may be applied after NewMutex
+	set     *settings   // shared unless changed; nil in the zero Mutex
+	terms   lease.Terms // unused without a policy: an option was applied after NewMutex
 
 	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
 	hold     *lease.Lease  // nil before the first, and after Unlock and Detach
 	unlocks  lease.Unlocks // the last Unlock, until the next Lock
-	nest     *nest         // of the last Do or Downgrade; its hold may be a former one
-	adopts   *adoption     // what WithValue or WithSequencer adopts, until there is a hold
+	nest     *nest         // of the last Do or Downgrade, whose hold may be over
+	adopts   *adoption     // of WithValue or WithSequencer, until there is a hold
 	usedByDo bool          // by a Do: see forDo
 	changed  bool          // set is m's own: see change
 }
 
-// A several is the names of a lock on several names.
 type several struct {
 	label string   // "" if there are no names or too many
 	names []string // sorted and distinct
 }
 
-// termsBy returns the terms of m's locks by a policy.
 func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
 	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())}
 	if m.set.observers != nil {
@@ -72,7 +70,6 @@ func (m *Mutex) Name() string {
 	return joinNames(m.names())
 }
 
-// label returns the name for errors and events.
 func (m *Mutex) label() string {
 	if m.several != nil {
 		return m.several.label
@@ -80,8 +77,8 @@ func (m *Mutex) label() string {
 	return m.room.Name()
 }
 
-// Names returns the names of the lock, its Redis keys, sorted and without duplicates: mostly one, none if NewMultiMutex
-// was given none, and also those that no lock can have.
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates: also those that no lock can have,
+// and none if NewMultiMutex was given none.
 func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
 
 func (m *Mutex) names() []string {
@@ -103,11 +100,9 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // BY DEFAULT LOCK GIVES UP AFTER ABOUT 4.7 S, before the lock of a crashed holder expires (8 s). WithWait sets how long
 // it waits. With WithTries(0) it waits until ctx is done.
 //
-// On success m is held until Until, which counts from before the first request of the attempt that won, minus drift.
-// After that another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any
-// other holder: only Do is reentrant.
-//
-// On failure nothing was acquired, and keys already set are released in the background.
+// On success m is held until Until, which counts from before the first request of the attempt that won. After that
+// another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any other holder:
+// only Do is reentrant. On failure keys already set are released in the background.
 //
 // Errors:
 //
@@ -126,20 +121,19 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock is TryLockContext without a context.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext makes one attempt to acquire m, without waiting for the lock. Its errors are those of LockContext.
+// TryLockContext makes one attempt to acquire m. Its errors are those of LockContext.
 //
 // If nodes granted the lock and others had another value, it repeats the attempt up to three times, after a few
-// milliseconds or round trips: otherwise several calls at the same moment could all fail although the lock was free. It
-// begins no repetition when ctx is done, or after the node deadline, unless a permit was seen free.
+// milliseconds or round trips: otherwise calls at the same moment could all fail although the lock was free. It begins
+// no repetition when ctx is done, or after the node deadline, unless a permit was seen free.
 //
-// It fails at once if a quorum refuses before any node grants. With WithFailFast(false) it waits for all nodes. See
-// docs/design.md.
+// It fails at once if a quorum refuses before any node grants. With WithFailFast(false) it waits for all nodes.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
 }
 
-// lock acquires m for a new term, as TryLock does if once is set, and tells the observers. inDo: the term is a Do's.
+// lock acquires m for a new term, a Do's if inDo is set, with one attempt if once is set, and tells the observers.
 func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -181,14 +175,12 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	return h, nil
 }
 
-// termsInDo returns a copy of t for a hold of Do: t stays as it is.
 func termsInDo(t *lease.Terms) *lease.Terms {
 	own := *t
 	own.Policy = t.OfDo
 	return &own
 }
 
-// acquire acquires a lease for m, and makes it the current term.
 func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant, once bool, waits *queue.Wait) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
@@ -220,7 +212,7 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 		err := m.begin(h)
 		switch {
 		case errors.Is(err, errHeldByItself):
-			continue // by another call: wait for the end of that hold
+			continue // by another call: wait for its end
 		case errors.Is(err, ErrLockAlreadyExpired):
 			return nil, errTooLate
 		}
@@ -228,10 +220,10 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 	}
 }
 
-// notAcquired returns why the last attempt failed, and what kept Lock from another one. Once ctx has ended, other
-// callers who were ahead prove nothing.
+// notAcquired returns why the last attempt failed, and what prevented another. Once ctx has ended, callers who were
+// ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Failure) error {
-	if why.Last.IsCut() && quorum.HasWaited(ctx) { // nodes silent until then have failed
+	if why.Last.IsCut() && quorum.HasWaited(ctx) { // then silent nodes have failed
 		why.Last.Result.Cut, why.Last.Told = false, nil
 	}
 	switch {
@@ -247,8 +239,8 @@ func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Fail
 	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
-// gaveUp returns notes for a person: how long a call that began at start has tried, which Mutex of this process has the
-// lock, and when the keys run out.
+// gaveUp returns notes for a person: how long a call has tried, which Mutex of this process has the lock, and when the
+// keys run out.
 func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
@@ -275,8 +267,8 @@ func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) 
 	return fail("", "", tried, holder, ends)
 }
 
-// interrupted returns the error of a call that waits for the lock. why is why the lock was not acquired before: after
-// Close it does not matter, and after WithWait it is all that matters.
+// interrupted returns the error of a call that waits for the lock. why, which tells why it was not acquired, does not
+// matter after Close, and alone matters after WithWait.
 func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		return fail("", "", ErrClosed, contextErrors(ctx))
@@ -287,7 +279,7 @@ func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	return fail("", "", contextErrors(ctx), why)
 }
 
-// acquired tells the observers of h. If one panics, the caller does not learn of the hold, so m gives it up.
+// acquired tells the observers of h. If one panics, the caller does not learn of h, so m gives it up.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, waits queue.Wait, adopted *adoption) {
 	told, e := false, eventsOf(h.Terms())
 	defer func() {
@@ -305,8 +297,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	told = true
 }
 
-// giveUp ends h, unless another call has done so, and makes m what it was: not held, or the holder of an adopted value,
-// which stays on the nodes.
+// giveUp ends h, unless another call has, and makes m what it was. An adopted value stays on the nodes.
 func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	m.mu.Lock()
 	mine := m.hold == h
@@ -324,7 +315,7 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 }
 
 // begin makes h, which has won, the current term. A former term is over: the grant of h proves it, or replaceBy has
-// checked it. If the validity of h has ended, or Close has begun, begin releases h, and the former term stays.
+// checked it. If h can no longer begin, the former stays, and h is released.
 func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
@@ -333,7 +324,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case !h.Claim().HoldsAlone(): // the former's keys did not stand in its way, so they may be kept on purpose
+	case !h.Claim().HoldsAlone(): // the former's keys were not in its way: they may be kept on purpose
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:
@@ -343,8 +334,8 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	return nil
 }
 
-// replaceBy makes h the current term, if it can begin, and returns the former one. m.mu stays locked from the check to
-// the replacement: h could end between, and then replace a later term.
+// replaceBy makes h the current term, and returns the former. m.mu stays locked since the check: h could end between,
+// and then replace a later term.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -360,8 +351,8 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	return former, nil
 }
 
-// dropOver ends a current term that is over. It releases its keys, which would stand in the way of the next term,
-// unless there is a lock delay or the user has seen the value.
+// dropOver ends a current term that is over. Its keys would stand in the way of the next, so it releases them, unless
+// there is a lock delay or the user has seen the value.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -383,9 +374,8 @@ func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Backgrou
 //
 // AFTER UNLOCKCONTEXT m IS NOT HELD, whatever it has returned, except for ErrNested. The release goes on in the
 // background until every node has confirmed it or the keys have run out. If ctx was done before, the call still waits
-// for the nodes, at most 500 ms: a program may exit right after it.
-//
-// A second call waits for the first. It returns true if a quorum has confirmed in time by then.
+// for the nodes, at most 500 ms. A second call waits for the first, and returns true if a quorum has confirmed in time
+// by then.
 //
 // Errors:
 //
@@ -399,7 +389,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return m.unlockOnly(orBackground(ctx), nil)
 }
 
-// unlockOnly unlocks m, but if only is not nil, only while that is the current term.
+// unlockOnly unlocks m: if only is not nil, only that term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err error) {
 	if m.isZero() && only == nil {
 		return true, nil
@@ -453,7 +443,7 @@ func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) 
 	return h
 }
 
-// unlock hands h over or releases it. over is what EndHeld returned at start.
+// unlock hands h over or releases it. over is what EndHeld returned.
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	if over != nil {
@@ -468,7 +458,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil
 	}
-	// A server at two addresses would be asked twice, and would answer the second time that it has no such key.
+	// A server with two addresses would answer the second time that it has no such key.
 	if set := m.core.keeper.Set; !set.IsIdentified() {
 		set.Identify(waiting, h.Terms().Timing.NodeTimeout)
 	}
@@ -477,7 +467,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if !res.Won || ended {
 		rel.Outlives(res)
 	}
-	res.Cut = res.Cut || ended // no deadline is the reason then
+	res.Cut = res.Cut || ended // no deadline is the reason
 	group.Unlocked(h, rel)
 	switch {
 	case res.Won && rel.WasInTime() && !ended:
@@ -493,8 +483,8 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		notef("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL)))
 }
 
-// unhurried returns the context for the wait for a release: ctx apart from h, which may be nil, or the Grace of a ctx
-// that has ended, because the program may exit right after the Unlock. It is called before h ends.
+// unhurried returns the context for the wait for the release of h, which may be nil: if ctx has ended, its Grace,
+// because the program may exit right after the Unlock. It is called before h ends.
 func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
 	switch {
 	case ctx.Done() == nil:
@@ -507,7 +497,7 @@ func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting con
 	return waiting, true, stop
 }
 
-// endedEarly returns a note that says how long h had been over at now, if it has expired.
+// endedEarly says how long h had been over at now, if it has expired.
 func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	if errors.Is(over, ErrLockLost) || errors.Is(over, ErrMaxHold) || !errors.Is(over, ErrLockAlreadyExpired) || errors.Is(over, ErrNotHeld) {
 		return nil
@@ -517,8 +507,8 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First)))
 }
 
-// goneEarly returns a note on h, which Unlock has ended at now, and whose keys were gone. Nodes do not tell a key that
-// was released from one that has run out: only time can.
+// goneEarly says what may have become of h, whose keys were gone. Nodes do not tell a key that was released from one
+// that has run out: only time can.
 func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 	switch {
 	case !res.Rejected, res.IsTaken():
@@ -526,15 +516,15 @@ func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 	case !h.Begun():
 		return note("its keys are gone: it was released already, or it has expired")
 	}
-	left, _ := h.EndLate(now) // more than 0: EndHeld has found it held
+	left, _ := h.EndLate(now) // more than 0: it was held
 	return notef("its keys were gone %v before its end: it was released already, or somebody has deleted them",
 		journal.Rounded(left))
 }
 
 var errInLead = errors.New("redsync: Lead releases it when its function returns")
 
-// take removes the current term, or the adopted value, from m and returns it. It returns nothing if only is not nil and
-// not the current term. An Unlock by hand, without only, fails for a Lead and for a term that other calls have joined.
+// take removes the current term, or the adopted value, from m and returns it; nothing if only is another term. Without
+// only, it fails for a Lead and for a term that other calls have joined.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -563,7 +553,7 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	return h, adopted, nil
 }
 
-// unlocked notes how the Unlock of h, made from an adoption if that is not nil, has ended.
+// unlocked notes how the Unlock of h, or of an adoption, has ended.
 func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	if !ok && err == nil { // the call panics
 		err = m.failure("unlock", errPanicked)
@@ -573,8 +563,7 @@ func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	m.unlocks.End(h, from, ok, err)
 }
 
-// unlockAgain is Unlock of a Mutex that is not held. It waits for an Unlock of the last term that is under way, or, if
-// that has failed, for its release, which has gone on.
+// unlockAgain waits for an Unlock of the last term that is under way, or, if that has failed, for its release.
 func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	last := m.unlocks.Last()
@@ -599,7 +588,7 @@ func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginCall begins an operation on m, and returns the terms of its holds; m.core.endCall ends it.
+// beginCall begins an operation, and returns the terms of m's holds; m.core.endCall ends it.
 func (m *Mutex) beginCall() (*lease.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
 		return nil, err
@@ -615,7 +604,7 @@ func (m *Mutex) beginCall() (*lease.Terms, error) {
 	return t, nil
 }
 
-// beginUnlock is beginCall for Unlock: a hold can be ended whatever options have been applied since.
+// beginUnlock is beginCall for Unlock: no option keeps a hold from ending.
 func (m *Mutex) beginUnlock() (*lease.Terms, error) {
 	if m.current() == nil {
 		return m.beginCall()
@@ -627,7 +616,7 @@ func (m *Mutex) ready() (*lease.Terms, error) {
 	if m.set.policy != nil {
 		return &m.terms, nil
 	}
-	// An option is out of its range, or was applied after NewMutex.
+	// an option was applied after NewMutex, or is out of its range
 	p, err := m.set.check()
 	if err != nil {
 		return nil, err
@@ -659,7 +648,7 @@ func (m *Mutex) failure(op string, why ...error) error {
 	return f.inV4()
 }
 
-// interruption returns what may have ended an operation early: the end of ctx, or Close.
+// interruption returns what may have ended an operation early: ctx, or Close.
 func (m *Mutex) interruption(ctx context.Context) error {
 	var closed error
 	if m.core.keeper.IsClosed() {

@@ -13,11 +13,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// This file is about calls inside the function of a Do, whose context says who the owner is. A Do with it on the same
-// name joins the hold, and sends nothing.
+// This file is about calls inside the function of a Do. A Do with that function's context joins the hold.
 
-// join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each hold, from
-// the outside to the inside, or none, so that the Do locks. The caller must leave each scope.
+// join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
+// outside to the inside, which the caller must leave; none if the Do must lock.
 func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if scopeOf(ctx) == nil {
 		return nil, nil
@@ -46,7 +45,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 }
 
 // around finds the holds that the Dos around ctx, of the same core, have of m's names. live has the innermost live
-// scope of each, from the inside to the outside. lines are those of m (see claim.Claim.Lines) that these holds have.
+// scope of each, from the inside to the outside, and lines the lines of m that they have.
 func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -73,7 +72,7 @@ func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, line
 	return live, lines
 }
 
-// checkJoin returns why a Do of m cannot join the holds in live, which have these lines, nil if it can.
+// checkJoin returns why a Do of m cannot join the holds in live.
 func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, lines []string) error {
 	if len(live) == 0 {
 		return nil
@@ -98,8 +97,8 @@ func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, li
 	return nil
 }
 
-// checkNested returns an error if a Do around ctx holds one of m's names: a Lock could wait for that Do, which waits
-// for it.
+// checkNested returns an error if a Do around ctx holds one of m's names: a Lock could wait for it, and it waits for
+// the Lock.
 func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
@@ -123,8 +122,8 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call that could wait for a Do around it, which has these lines. missing says
-// what that does not have.
+// waitsForItself returns the error of a call that could wait for a Do around it. lines are what the Do has, and missing
+// says what it has not.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	slices.Sort(lines)
 	has := "holds " + quotedAll(lines)
@@ -134,7 +133,7 @@ func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	return fmt.Errorf("%w: a Do around the call %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
 
-// checkTerms returns an error that names the first option of m that asks for more than h has. want are the times of m.
+// checkTerms returns an error that names the first option of m that asks for more than h has.
 func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	has := h.Terms().Timing
 	delay, hasDelay := want.TTL-want.Expiry, has.TTL-has.Expiry
@@ -159,8 +158,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	return nil
 }
 
-// joinAll joins the holds of all scopes, or none. If one of the holds can no longer be joined, it returns fewer scopes,
-// without an error.
+// joinAll joins the holds of all scopes. If one can no longer be joined, it joins none, and returns fewer scopes.
 func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, err error) {
 	outer := scopeOf(ctx)
 	for _, caller := range slices.Backward(live) {
@@ -175,12 +173,12 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
+// errHeldByItself is for kinds with sharesName.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
 // awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. It looks
-// again after each retry delay, and when the hold ends. Each look that finds m held uses one of the limit tries; 0 is
-// no limit. left is how many are left for the nodes, at least one, or 0 without a limit.
+// again after each retry delay, and when the hold ends. Each look that finds m held uses one of the limit tries (0: no
+// limit). left is how many are left.
 func (m *Mutex) awaitOwn(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
@@ -220,14 +218,14 @@ type nest struct {
 	joined  map[*scope]struct{} // calls whose functions have not returned
 	writers int                 // of the joined calls
 	stopped bool
-	cause   error         // why stop was called; nil if the outermost function has returned
-	shared  bool          // a reader's, or Downgrade has begun: no exclusive call may join
+	cause   error         // nil if the outermost function has returned
+	shared  bool          // no exclusive call may join
 	over    bool          // by Unlock
 	alone   chan struct{} // closed when no joined call is left: finish waits for it
 }
 
-// A scope is the parent of the context of a Do's function. It says that the function works under the hold of nest. A
-// call that has joined several holds has a scope for each.
+// A scope is the parent of the context of a Do's function, which works under the hold of nest. A call that has joined
+// several holds has a scope for each.
 type scope struct {
 	context.Context //nolint:containedctx // the one that Do was called with
 
@@ -237,12 +235,11 @@ type scope struct {
 
 	// Guarded by nest.mu.
 	cancel   context.CancelCauseFunc // nil before begins
-	returned bool                    // the function has
+	returned bool
 }
 
 type scopeKey struct{}
 
-// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
 func scopeOf(ctx context.Context) *scope {
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
@@ -257,7 +254,7 @@ func (s *scope) Value(key any) any {
 
 func (s *scope) parent() context.Context { return s.Context }
 
-// held implements bond. The context may also end because its function, or the outermost one, has returned.
+// held implements bond. The context may also end because a function has returned.
 func (s *scope) held() *lease.Lease {
 	s.nest.mu.Lock()
 	defer s.nest.mu.Unlock()
@@ -267,7 +264,6 @@ func (s *scope) held() *lease.Lease {
 	return s.nest.hold
 }
 
-// newNest returns the scope of the function of a Do of m with ctx that has h.
 func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	n := &nest{mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares()}
 	n.first = scope{Context: ctx, nest: n, outer: scopeOf(ctx)}
@@ -284,14 +280,14 @@ func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	return &n.first
 }
 
-// Ended implements lease.Listener. The functions go on if one of them unlocks the hold.
+// Ended implements lease.Listener. After an Unlock inside a function, the functions go on.
 func (n *nest) Ended(loss error) {
 	if loss != nil {
 		n.stop(loss)
 	}
 }
 
-// stop ends the contexts of all functions on the hold, also of those that begin later. Its first call counts.
+// stop ends the contexts of all functions on the hold, also of later ones. Its first call counts.
 func (n *nest) stop(cause error) {
 	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack
 	n.mu.Lock()
@@ -310,7 +306,7 @@ func (n *nest) stop(cause error) {
 	}
 }
 
-// begins says that the function of s is about to be called, with a context that cancel ends.
+// begins says that the function of s is about to be called. cancel ends its context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
 	s.cancel = cancel
@@ -321,8 +317,8 @@ func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish is called when the outermost function has returned. It ends the contexts of the joined calls and waits until
-// their functions have returned. Then no call can join: see liveLocked.
+// finish is called when the outermost function has returned. It ends the contexts of the joined calls and waits for
+// their functions. Then no call can join.
 func (n *nest) finish(s *scope) {
 	n.mu.Lock()
 	s.returned = true
@@ -337,22 +333,21 @@ func (n *nest) finish(s *scope) {
 	}
 }
 
-// isLive reports whether a call inside the function of s would join the hold.
 func (s *scope) isLive() bool {
 	s.nest.mu.Lock()
 	defer s.nest.mu.Unlock()
 	return s.liveLocked()
 }
 
-// liveLocked reports whether the hold of s is held and its release must wait for the function of s: then a call inside
-// that function must join, because it must not wait for the release. A call of a goroutine that has outlived the
-// function must not join: the hold might never end. Once false, liveLocked stays false.
+// liveLocked reports whether a call inside the function of s joins: it must not wait for the release of the hold, which
+// waits for that function. A call of a goroutine that has outlived the function must not join: the hold might never
+// end. Once false, liveLocked stays false.
 func (s *scope) liveLocked() bool {
 	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
 }
 
-// admit lets s, whose call was made inside the function of caller, join the hold. If the hold can no longer be joined,
-// it returns false without an error.
+// admit lets s, a call inside the function of caller, join the hold. It returns false if the hold can no longer be
+// joined.
 func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -403,8 +398,7 @@ func (s *scope) leave() {
 	}
 }
 
-// endByHand ends the hold for an Unlock that does not come from Do. It fails while joined calls would go on without the
-// lock.
+// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would go on without the lock.
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -415,8 +409,8 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails while exclusive joined
-// calls are on h, because readers would come in beside them.
+// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h: readers
+// would come in beside them.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
 	if m.hold == h && (m.nest == nil || m.nest.hold != h) {

@@ -9,9 +9,9 @@ import (
 )
 
 // NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
-// lock is exclusive without WithShared and WithPermits. The name must not be empty, and names of the form {x}:queue,
-// {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved for keys of the name x. With such a name, or an
-// out-of-range option, every operation fails and says so.
+// lock is exclusive without WithShared and WithPermits. The name must not be empty. {x}:queue, {x}:fence, {x}:slots and
+// {x}:slot:0 (or another number) are reserved for the name x. With such a name, or an out-of-range option, every
+// operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := r.newMutex(r.prefix() + name)
 	m.configure(options)
@@ -19,15 +19,12 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 }
 
 // NewMultiMutex returns a lock on several names: it has all of them or none, and excludes every other lock on one of
-// them. There must be 1 to 64 names, each as for NewMutex. Their order does not matter. With one name it is a plain
-// lock.
+// them. There must be 1 to 64 names, each as for NewMutex, in any order. With one name it is a plain lock.
 //
 // An attempt takes one round trip. Locks on several names cannot deadlock, but without WithFair locks on single names
-// may overtake them again and again. Fence returns one token for all names. With a Redis Cluster or a Ring, give the
-// names a common hash tag, as in {acc}:1 and {acc}:2.
-//
-// The options are those of NewMutex. WithValue, WithShared and WithPermits are errors, and WithHandOver has no effect.
-// See docs/several-names.md.
+// may overtake them again and again. Fence returns one token for all. With a Redis Cluster or a Ring, the names need a
+// common hash tag, as in {acc}:1 and {acc}:2. WithValue, WithShared and WithPermits are errors, and WithHandOver has no
+// effect. See docs/several-names.md.
 func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	all := distinct(names)
 	if len(all) == 1 {
@@ -42,7 +39,6 @@ func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	return m
 }
 
-// newMutex returns a Mutex that configure must make ready.
 func (r *Redsync) newMutex(key string) *Mutex {
 	if r == nil {
 		r = &Redsync{} // from an Open that failed
@@ -52,8 +48,7 @@ func (r *Redsync) newMutex(key string) *Mutex {
 	return m
 }
 
-// With returns a Redsync on the same nodes. The options change the defaults of its locks. Close of r or of any Redsync
-// from With closes all of them.
+// With returns a Redsync on the same nodes, with other defaults for its locks. Close of either closes both.
 func (r *Redsync) With(options ...Option) *Redsync {
 	m := r.newMutex(r.prefix())
 	m.apply(options)
@@ -61,8 +56,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 	return &Redsync{core: m.core, set: m.set}
 }
 
-// An Option configures a Mutex. One that is out of its range makes every operation fail with an error that names the
-// option, the value and the range. One that is applied to a held Mutex takes effect with its next Lock.
+// An Option configures a Mutex. If it is out of its range, every operation fails with an error that names the option,
+// the value and the range. On a held Mutex it takes effect with the next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -79,7 +74,7 @@ func (f OptionFunc) Apply(m *Mutex) {
 	f(m)
 }
 
-// change returns the settings of m for an option to change: a copy, because m shares its settings until then.
+// change returns the settings of m for an option to change: a copy, unless m has its own.
 func (m *Mutex) change() *settings {
 	if !m.changed {
 		base := &defaultOptions
@@ -103,7 +98,7 @@ func (m *Mutex) apply(options []Option) {
 	}
 }
 
-// settle makes what follows from the settings of m, and lets other Mutexes share them if possible.
+// settle makes what follows from the settings of m, and shares them if possible.
 func (m *Mutex) settle() {
 	if m.changed && m.core != nil {
 		set, shared := m.core.recents.settle(m.set)
@@ -138,7 +133,7 @@ func (m *Mutex) checkNames() {
 	}
 }
 
-// adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit, its operations will fail.
+// adoptNamed makes m a lock such as the one it adopts. If m does not fit, its operations will fail.
 func (m *Mutex) adoptNamed() {
 	set := m.change()
 	own := *set.adopts // other Mutexes may have the same
@@ -152,8 +147,8 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names, which are distinct. If there are none or too many, the label stays empty,
-// so that no error lists thousands of names.
+// setNames makes m a lock on several names. If there are none or too many, the label stays empty: no error lists
+// thousands.
 func (m *Mutex) setNames(names []string) {
 	m.change().several, m.several = true, &several{names: names}
 	if len(names) <= claim.MaxLines {
@@ -190,7 +185,7 @@ func (m *Mutex) replacePrefix(prefix string) {
 	m.setNames(names)
 }
 
-// takeWholeName takes the prefix off the names of m if the program has given those of s, which have it already.
+// takeWholeName takes the prefix off the names of m if the program has given those of s, which have it.
 func (m *Mutex) takeWholeName(s Sequencer) {
 	prefix := m.prefix()
 	switch names := s.Names(); {
@@ -204,7 +199,6 @@ func (m *Mutex) takeWholeName(s Sequencer) {
 	}
 }
 
-// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a policy.
 func (m *Mutex) prepare() {
 	switch {
 	case m.core == nil:
@@ -218,7 +212,7 @@ func (m *Mutex) prepare() {
 // isMade reports whether NewMutex or NewMultiMutex has made m. Then its names stay: leases use their memory.
 func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
 
-// twin returns a new Mutex with the name and the settings of m. It adopts nothing.
+// twin returns a new Mutex with the name and the settings of m, which adopts nothing.
 func (m *Mutex) twin() *Mutex {
 	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.label())
 	twin.prepare()

@@ -21,19 +21,18 @@ import (
 
 // This file turns what internal packages report into events of package observe.
 
-// observers are who is told of events. They are immutable, because Redsyncs and Mutexes share them. nil tells nobody.
+// observers are who is told of events. They are immutable, because Mutexes share them. nil tells nobody.
 type observers struct {
 	hooks   []*observe.Hooks // of WithHooks
 	loggers []*slog.Logger   // of WithLogger
 
-	// Each function tells all hooks and loggers, in the order of the options. It is nil if nobody listens.
+	// These tell all hooks and loggers, in the order of the options. A function is nil if nobody listens.
 	now       observe.Hooks
-	later     observe.Hooks                           // for notices: silent once Close has given up waiting
+	later     observe.Hooks                           // silent once Close has given up waiting
 	stillDown func(context.Context, observe.NodeDown) // only loggers
 }
 
-// withHooks returns a copy of o that tells h, too, unless it does already. until is the queue of the notices, nil for a
-// zero Mutex.
+// withHooks returns a copy of o that tells h, too, unless it does already. until may be nil.
 func (o *observers) withHooks(h *observe.Hooks, until *notice.Queue) *observers {
 	if reflect.ValueOf(*h).IsZero() || o != nil && slices.Contains(o.hooks, h) {
 		return o
@@ -85,7 +84,7 @@ func join(a, b *observe.Hooks, until *notice.Queue) observe.Hooks {
 	}
 }
 
-// then returns a function that calls a and then b, even if a panics, but not b once until, if there is one, is silent.
+// then returns a function that calls a and then b, even if a panics, unless until is silent by then.
 func then[E any](a, b func(context.Context, E), until *notice.Queue) func(context.Context, E) {
 	switch {
 	case a == nil:
@@ -118,7 +117,7 @@ func (o *observers) Dropped(events int) {
 type events struct {
 	to      *observers    // not nil
 	notices *notice.Queue // for events whose sender must not wait
-	name    string        // of the Mutex
+	name    string
 	mode    observe.Mode
 
 	mu   sync.Mutex      // guards what follows
@@ -126,7 +125,6 @@ type events struct {
 	ctx  context.Context //nolint:containedctx // of the call that acquired held: for the watchdog's extensions
 }
 
-// heldSince notes the context of the call that acquired h, unless h is over.
 func (e *events) heldSince(ctx context.Context, h *lease.Lease, now clock.Instant) {
 	e.mu.Lock()
 	e.held, e.ctx = h, ctx
@@ -136,7 +134,7 @@ func (e *events) heldSince(ctx context.Context, h *lease.Lease, now clock.Instan
 	}
 }
 
-// over notes that h has ended. By then the Mutex may have another lock: Detach waits for replies.
+// over notes that h has ended. The Mutex may have another lock already.
 func (e *events) over(h any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -145,7 +143,7 @@ func (e *events) over(h any) {
 	}
 }
 
-// ofWatchdog returns the context for extensions of the watchdog, with the values of the call that acquired the lock.
+// ofWatchdog returns a context with the values of the call that acquired the lock.
 func (e *events) ofWatchdog() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,7 +153,6 @@ func (e *events) ofWatchdog() context.Context {
 	return context.WithoutCancel(e.ctx)
 }
 
-// eventsOf returns the events of t, which has some.
 func eventsOf(t *lease.Terms) *events {
 	return t.Events.(*events) //nolint:forcetypeassert // termsBy has made it
 }
@@ -195,8 +192,8 @@ func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
-// NodeStillDown tells only the log: hooks count a NodeUp for each NodeDown. The log may not know that the node is down,
-// if another Redsync was told, or the event was dropped.
+// NodeStillDown tells only the log: hooks count a NodeUp for each NodeDown. The log may not know of it, if another
+// Redsync was told, or the event was dropped.
 func (e *events) NodeStillDown(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.stillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }
@@ -225,7 +222,7 @@ func (e *events) Lost(l *lease.Lease, held time.Duration, err error) {
 	tellOfNoCall(e, e.to.later.Lost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
-// A hold is a lease as the journal knows it: it does not keep the lease in memory.
+// A hold is a lease as the journal knows it, without keeping it in memory.
 type hold struct{ lease weak.Pointer[lease.Lease] }
 
 func (h hold) IsHeld() bool {
@@ -233,8 +230,7 @@ func (h hold) IsHeld() bool {
 	return l != nil && l.NotHeld(clock.Now()) == nil
 }
 
-// holdKey is the key of the hold in the context of an extension: the log counts holds, and an observe.Extended names
-// none.
+// holdKey is the key of the hold in the context of an extension: the log counts holds.
 type holdKey struct{}
 
 func withHold(ctx context.Context, of *lease.Lease) context.Context {
@@ -246,7 +242,7 @@ func extendedBy(ctx context.Context) journal.Hold {
 	return h
 }
 
-// joinsKey is the key of true in the context of a failed attempt whose call will wait, but is in no line yet.
+// joinsKey is the key of true in the context of a failed attempt whose call will wait, but is not in a line yet.
 type joinsKey struct{}
 
 func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
@@ -291,7 +287,7 @@ func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits que
 	})
 }
 
-// errPanicked is what observers are told of a call that panics: its caller gets no error.
+// errPanicked is what observers are told of a call that panics.
 var errPanicked = errors.New("redsync: an observer or the function of an option has panicked")
 
 // panicked tells of a call that has waited and does not return.
@@ -301,7 +297,7 @@ func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue
 	}
 }
 
-// extended tells how an Extend of h has ended. left is how long the lock was valid at start.
+// extended tells how an Extend of h has ended. left is of the time at start.
 func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	took := clock.Now().Since(start)
 	tell(withHold(ctx, h), e.to.now.Extended, observe.Extended{
@@ -309,7 +305,7 @@ func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Insta
 	})
 }
 
-// Attempted tells of an attempt. One that its context has cut failed for no other reason.
+// Attempted tells of an attempt. If its context has cut it, there is no other reason.
 func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error {
 	count, why := o.Result.Count, contextErrors(ctx)
 	if !o.IsCut() {

@@ -18,10 +18,10 @@ import (
 
 // Open connects to the nodes at addresses: "host:port", or redis://, rediss:// or unix:// URLs. While no quorum
 // answers, it asks again until ctx ends, or for 5 s if ctx has no deadline, and logs "waiting for nodes". Then it waits
-// up to 250 ms for the others, and the log names those that are missing.
+// up to 250 ms for the others, and logs those that are missing.
 //
-// With rediss:// the certificate of the node is verified, unless the URL says ?skip_verify=true. The options are the
-// defaults of the Redsync's locks. Close ends the connections. For options of a pool use New.
+// With rediss:// the certificate is verified, unless the URL says ?skip_verify=true. The options are the defaults of
+// the Redsync's locks. Close ends the connections. For options of a pool use New.
 //
 // Errors:
 //
@@ -37,7 +37,6 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 	return New(pools...).open(ctx, "Open", options)
 }
 
-// dial returns a pool for each address. It sends nothing.
 func dial(addresses []string) ([]pool.Pool, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	for i, text := range addresses {
@@ -53,7 +52,6 @@ func dial(addresses []string) ([]pool.Pool, error) {
 	return pools, nil
 }
 
-// open returns r with options, once a quorum of its nodes has answered. op is for errors.
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
 	r.core.owned = true
@@ -70,11 +68,8 @@ const (
 )
 
 // Ping returns nil if a quorum of nodes answers: for the start of a program, and as a readiness probe. It waits up to
-// 250 ms for the other nodes. A line of the log names the missing ones, at level Warn (of WithLogger, or
-// slog.Default()), at most once in 10 s for the same nodes.
-//
-// A node that answers may still refuse to write, deny the commands of a lock, or be ignored by a restart guard. See
-// docs/operating.md.
+// 250 ms for the other nodes, and logs those that are missing, at level Warn (by WithLogger, or slog.Default()), at
+// most once in 10 s for the same nodes. Nodes that answer may still refuse locks: see docs/operating.md.
 //
 // Errors:
 //
@@ -129,7 +124,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	}
 	text := a.rule.enough(a.nodes, !a.cut) + lasting(a.rule, a.denying)
 	why := error(&said{ErrNoQuorum, text})
-	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has said how long a quorum may take
+	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has set the time
 	if a.cut && !inTime {
 		why = errors.New(text)
 	}
@@ -139,16 +134,16 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 // answers are the answers of the nodes to Open or Ping.
 type answers struct {
 	quorum  bool
-	cut     bool // the context ended before quorum was certain
+	cut     bool // the context ended first
 	rule    form
-	nodes   claim.Nodes // one for each server that has answered
-	denying claim.Nodes // until somebody changes something
+	nodes   claim.Nodes // one for each server
+	denying claim.Nodes // until somebody changes a setting
 	silent  bool        // one at least
-	missing *failure    // what is wrong with the others, and which are one server
+	missing *failure    // what is wrong with the others
 }
 
-// askAll asks all nodes. A first round ends once a quorum has answered or is out of reach. A second one waits for every
-// node, to learn what is wrong with each.
+// askAll asks all nodes. A first round ends once it is decided whether a quorum answers, a second one learns what is
+// wrong with each node.
 func (c *core) askAll(ctx context.Context) answers {
 	start, set := time.Now(), c.keeper.Set
 	limits := func(d time.Duration) quorum.Limits {
@@ -191,8 +186,8 @@ func (c *core) askAll(ctx context.Context) answers {
 	return a
 }
 
-// askAgain repeats the question of an Open that began at start, until a quorum has answered or no answer can change the
-// outcome. It returns the last answers that ctx has not cut short.
+// askAgain asks again for Open, until a quorum has answered or no answer can change the outcome. It returns the last
+// answers that ctx has not cut short.
 func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answers {
 	end, has := ctx.Deadline()
 	if !has {
@@ -234,10 +229,9 @@ func (r *Redsync) logs() []*slog.Logger {
 	return []*slog.Logger{slog.Default()}
 }
 
-// logMissing writes the line about the nodes that have not answered, or are one server.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if a.missing.nodes == nil || ctx.Err() != nil {
-		return // ctx has cut the wait, so nothing is known of them
+		return // ctx has cut the wait: nothing is known
 	}
 	said := func(per time.Duration) (isNew bool) {
 		for _, i := range indices(a.rule.All() &^ a.nodes) {
@@ -249,7 +243,7 @@ func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if !said(journal.Every) && op == "Ping" {
 		return
 	}
-	said(0) // the line names all of them
+	said(0) // the line has all of them
 	message := "redsync: some nodes do not answer"
 	if !a.silent {
 		message = "redsync: some nodes are one server"
@@ -260,7 +254,7 @@ func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	}
 }
 
-// newClient returns a client for the node at text. It starts nothing: the pool only reads its options.
+// newClient returns a client that starts nothing: the pool only reads its options.
 func newClient(text string) (*redis.Client, error) {
 	opt, err := address.Options(text)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended. The holder may rely on it for the expiry
-// minus drift (1 % + 2 ms by default). The default is 8 s, the range from more than drift (3 ms by default) to 100
-// years (of 365 days) together with WithLockDelay. It is cut to whole milliseconds. A short expiry frees the lock of a
-// dead holder soon; a long one tolerates longer pauses of a live one.
+// minus drift (1 % + 2 ms by default). The default is 8 s. The range is from more than drift (3 ms by default) to 100
+// years (of 365 days), together with WithLockDelay. It is cut to whole milliseconds. A short expiry frees the lock of a
+// dead holder soon; a long one tolerates longer pauses.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -25,8 +25,8 @@ func WithExpiry(expiry time.Duration) Option {
 // release has caused uses no try. A retry delay uses one, even while other callers of the process are ahead. It has no
 // effect on TryLock and Lead.
 //
-// The default is 32 tries, about 4.7 s, as in redsync v4. THAT IS SHORTER THAN THE DEFAULT EXPIRY (8 s): to outwait a
-// crashed holder use WithWait, or WithTries(0).
+// The default is 32 tries, about 4.7 s. THAT IS SHORTER THAN THE DEFAULT EXPIRY (8 s): to outwait a crashed holder use
+// WithWait, or WithTries(0).
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -41,8 +41,8 @@ func WithTries(tries int) Option {
 }
 
 // WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. A d of more
-// than the expiry outwaits a crashed holder. The error is that of a last try, ErrFailed or ErrNoQuorum, never that of a
-// deadline. The work is not bounded. After a lost term, Lead waits for up to d again.
+// than the expiry outwaits a crashed holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work
+// is not bounded. After a lost term, Lead waits for up to d again.
 //
 // It has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; either replaces the
 // other one of Redsync.With.
@@ -55,12 +55,12 @@ func WithWait(d time.Duration) Option {
 	})
 }
 
-// WithRetryDelay sets the time between two attempts of Lock, 0 or more. The default is random between 50 and 250 ms.
-// Clients with equal delays collide again and again.
+// WithRetryDelay sets the time between two attempts of Lock, 0 or more. The default is random between 50 and 250 ms, so
+// that clients do not collide again and again.
 //
 // With the default, a try asks no node while a quorum can wake the waiter: the process asks each node about twice a
-// second. A delay that you set makes an attempt each time: set one if other programs release the lock without a
-// wake-up, as redsync v4 does, and half a second is too long.
+// second. A delay that you set makes an attempt each time: set one if programs such as redsync v4 release the lock
+// without a wake-up, and half a second is too long.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
@@ -83,8 +83,8 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	})
 }
 
-// WithDriftFactor sets the allowance for clocks that run at different rates: the holder's validity is the expiry minus
-// this fraction of it and 2 ms. The default is 0.01, the range 0 <= factor < 1.
+// WithDriftFactor sets by how much clocks may drift: the holder's validity is the expiry minus this fraction of it and
+// 2 ms. The default is 0.01, the range 0 <= factor < 1.
 func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
@@ -99,10 +99,9 @@ func WithTimeoutFactor(factor float64) Option {
 	})
 }
 
-// WithNodeTimeout sets the node deadline: how long an operation waits for a node that does not answer, unless the other
-// nodes have decided it. The default is 5 % of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the
-// validity. The range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes soon; a long one
-// tolerates slow networks.
+// WithNodeTimeout sets the node deadline: how long an operation that is not decided yet waits for a silent node. The
+// default is 5 % of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 <
+// timeout <= half of the validity. A short one gives up on slow nodes soon; a long one tolerates slow networks.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
@@ -112,15 +111,14 @@ func WithNodeTimeout(timeout time.Duration) Option {
 	})
 }
 
-// WithGenValueFunc sets the function that makes the value of each attempt. The default is 130 bits from crypto/rand.
-// The value must be hard to guess: who knows it can release the lock.
+// WithGenValueFunc sets the function that makes the value of each attempt, in place of 130 bits from crypto/rand. The
+// value must be hard to guess: who knows it can release the lock. Many goroutines may call the function at once.
 //
 // Two processes must never use one value for one name: each would release the lock of the other. If one process uses a
-// value again, its other Mutexes find a name taken while one of its locks has that value: do not use it with Current or
-// Detach.
+// value again, its other Mutexes find the name taken while a lock has it: do not use it with Current or Detach.
 //
 // Lock fails at once if the function returns an error, an empty value, one that begins with "readers\n", or with
-// WithShared one that contains "\n". Many goroutines may call it at once. It excludes WithOwner. See docs/reference.md.
+// WithShared one that contains "\n". It excludes WithOwner. See docs/reference.md.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -132,14 +130,11 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 }
 
 // WithOwner makes the value of each lock name its owner: label, such as "worker-7@host", the process, and the time. So
-// Mutex.Inspect and GET show whom to ask. Everybody who may read the nodes sees it: put no secret into it. The default
-// is none.
-//
+// Mutex.Inspect and GET show whom to ask, and ForceUnlock tells the holder. Put no secret into it. The default is none.
 // label is 1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at the ends.
 //
-// Only a holder with an owner hears of ForceUnlock. A lock is handed over, or shared by readers, only between Mutexes
-// with one label. A call that gives up takes up to 50 ms longer, to learn ErrTaken.Owner. WithOwner excludes WithValue
-// and WithGenValueFunc. See docs/owners.md.
+// A lock is handed over, or shared by readers, only between Mutexes with one label. A call that gives up takes up to 50
+// ms longer, to learn ErrTaken.Owner. WithOwner excludes WithValue and WithGenValueFunc. See docs/owners.md.
 func WithOwner(label string) Option {
 	return OptionFunc(func(m *Mutex) {
 		if err := script.CheckLabel(label); err != nil {
@@ -151,17 +146,16 @@ func WithOwner(label string) Option {
 }
 
 // WithPrefix puts prefix before the names of locks, so that programs with different prefixes can share nodes. The
-// default is none. A hook of go-redis that rewrites keys has no effect on locks: use WithPrefix instead.
+// default is none. Braces are out of range, except those of a hash tag, as in {app}:, which puts all locks into one
+// slot.
 //
-// With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders". What the library tells always has the prefix:
-// names, errors, events, the log, Status and Sequencer. To lock such a name, switch the prefix off:
+// With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders", in names, errors, events, the log, Status and
+// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. Other such names need
 //
 //	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
 //
-// WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix.
-//
-// A later WithPrefix replaces an earlier one. For a Mutex that exists it is an error. Braces are out of range, except
-// those of a hash tag, as in {app}:, which puts all locks into one slot.
+// A later WithPrefix replaces an earlier one. For a Mutex that exists it is an error. A hook of go-redis that rewrites
+// keys has no effect on locks.
 func WithPrefix(prefix string) Option {
 	return OptionFunc(func(m *Mutex) {
 		switch {
@@ -184,7 +178,6 @@ func WithPrefix(prefix string) Option {
 //
 // Set WithSetNXOnExtend and WithFencing as the giver has them: with either, Unlock repeats its release until the keys
 // have run out. WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/reference.md.
-// docs/workers.md has an example.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -192,15 +185,15 @@ func WithValue(v string) Option {
 	})
 }
 
-// WithSequencer adopts the lock that s belongs to, as WithValue does with its value. Fence returns the token of s once
-// Extend or Do has adopted the lock. If the lock is shared, the Mutex is a reader.
+// WithSequencer adopts the lock of s, as WithValue does with its value. Fence returns the token of s once Extend or Do
+// has adopted the lock. If the lock is shared, the Mutex is a reader.
 //
 // Every operation fails
 //
 //   - if the name of the Mutex is not s.Name, or s has no value;
 //   - together with WithValue;
 //   - with WithShared if the lock of s is exclusive;
-//   - if other readers of the giver's process shared the lock when s was made (see WithShared).
+//   - if other readers of the giver's process shared the lock when s was made.
 func WithSequencer(s Sequencer) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -215,8 +208,8 @@ func WithSequencer(s Sequencer) Option {
 // it also waits for slow nodes, until the node deadline. The result is the same, but the error tells of every node that
 // did not grant, and may be more definite (ErrLockLost in place of ErrExtendFailed).
 //
-// With false, a failed attempt of Lock waits at most 250 ms longer, because meanwhile it keeps others from the nodes
-// that have granted. Even with true Lock waits longer in three cases: see docs/safety.md.
+// A failed attempt of Lock waits at most 250 ms longer, because it keeps others from the nodes that have granted. Even
+// with true Lock waits longer in three cases: see docs/safety.md.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -229,23 +222,22 @@ func WithShufflePools(bool) Option {
 // WithSetNXOnExtend makes Extend set missing keys again while the lock is held, so that nodes that lost their data hold
 // it again. Such a key does not count as a grant in the same Extend.
 //
-// Then missing keys do not prove a loss before Until: the lock is lost earlier only if values of others leave no
-// quorum. So do not unlock the same lock elsewhere (WithValue) or delete its keys by hand: the holder would set them
-// again.
+// Then missing keys do not prove a loss before Until: only values of others that leave no quorum do. So do not unlock
+// the same lock elsewhere (WithValue) or delete its keys by hand: the holder would set them again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
 // WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until Unlock, or until it is lost:
-// every third of the expiry, and again while that fails. It needs no goroutine of its own. The default is off: the lock
-// ends with its expiry unless Extend is called. It keeps the lock of a caller that hangs, too: see WithMaxHold.
+// every third of the expiry, and again while that fails. The default is off: the lock ends with its expiry unless
+// Extend is called. It keeps the lock of a caller that hangs, too: see WithMaxHold.
 func WithWatchdog() Option {
 	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
 
 // WithMaxHold sets how long the lock can be held, from the start of the attempt that acquired it, however often it is
 // extended: more than 0. At the limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock when it
-// expires. The default is no limit. It bounds how long a worker that hangs keeps others out.
+// expires. The default is no limit.
 func WithMaxHold(limit time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if limit <= 0 {
@@ -261,9 +253,8 @@ func WithMaxHold(limit time.Duration) Option {
 // pool.WithRestartGuard.
 //
 // With TryDo, at most one of several processes runs a scheduled job at each tick, if d is longer than their starts lie
-// apart, and d plus drift is shorter than the time between two ticks: see docs/cron.md.
-//
-// Such a lock is never handed over, detached or downgraded. It excludes WithShared, WithValue and WithSequencer.
+// apart, and d plus drift is shorter than the time between two ticks: see docs/cron.md. Such a lock is never handed
+// over, detached or downgraded. It excludes WithShared, WithValue and WithSequencer.
 func WithMinHold(d time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if d <= 0 {
@@ -273,10 +264,10 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for expiry + delay, but its holder may rely on the expiry alone. So if a
-// holder ends without Unlock, the work that it had begun has the delay as time to end. Unlock frees the lock at once.
-// The delay is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. It
-// is Chubby's lock-delay (Burrows, OSDI 2006).
+// WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: after
+// a holder that ends without Unlock, work that it had begun has time to end. Unlock frees the lock at once. The delay
+// is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. It is
+// Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
@@ -284,9 +275,9 @@ func WithLockDelay(delay time.Duration) Option {
 // WithFair serves waiters in the order in which they called Lock, by their own clocks, in all processes. Without it a
 // first attempt may overtake waiters. Every client that locks the name must set it. The default is off.
 //
-// Such locks are not handed over within the process, and each Lock runs a script on the nodes. A crashed process holds
-// up the waiters behind it for up to a second. A node whose ACL denies the key {name}:queue or the commands of the
-// scripts does not grant a fair lock.
+// Such locks are not handed over within the process, and each Lock runs a script. A crashed process holds up the
+// waiters behind it for up to a second. A node that denies the key {name}:queue or the scripts does not grant a fair
+// lock.
 func WithFair() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fair = true })
 }
@@ -294,19 +285,18 @@ func WithFair() Option {
 // WithFencing gives each lock a fencing token: see Mutex.Fence. The default is off. EVERY CLIENT THAT LOCKS THE NAME
 // and writes to what it protects must set it: a Lock without it gets no token.
 //
-// Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one round trip, and one or two more
-// if the last token is ahead of this client's clock. Locks are not handed over within the process.
+// Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one or two more round trips if that
+// is ahead of this client's clock. Locks are not handed over within the process.
 //
-// The order of the tokens has limits: clocks of clients must differ by less than 24 hours, and a node that restarts
-// empty can break it, unless it has pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.
+// The tokens rise if clocks of clients differ by less than 24 hours, and no node restarts empty, unless it has
+// pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
 // WithPriority serves waiters with a higher priority first; those with a low one may wait forever. The default is 0,
-// the range -999 to 999. It orders only callers that wait: one that finds the lock free takes it. Without WithFair a
-// process that releases the lock may let its own waiters try first. A lock on several names is ordered only among the
-// waiters for the same name.
+// the range -999 to 999. A caller that finds the lock free takes it. Without WithFair a process that releases the lock
+// may let its own waiters try first. A lock on several names is ordered only among the waiters for the same name.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {
@@ -343,13 +333,11 @@ func WithShared() Option {
 
 const maxPermits = script.MaxPermits
 
-// WithPermits makes a Mutex take one of n permits of its name, instead of the lock. n is 1 to 256. By default a Mutex
-// is a lock. All clients should set the same n: the largest in use is the limit. WithPermits(1) does not exclude a
-// client that locks the name.
+// WithPermits makes a Mutex take one of n permits of its name, 1 to 256, instead of the lock, which it does not
+// exclude. All clients should set the same n: the largest in use is the limit. A permit has no fencing token.
 //
-// A permit is extended, lost and unlocked as a lock is, but has no fencing token. Use a Mutex for each holder, or Do.
-// Inside a Do that has a permit, a call for another of the name fails with ErrNested. See docs/permits.md, and
-// docs/reference.md for what excludes WithPermits.
+// Use a Mutex for each holder, or Do. Inside a Do that has a permit, a call for another of the name fails with
+// ErrNested. See docs/permits.md, and docs/reference.md for what excludes WithPermits.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {
@@ -360,9 +348,8 @@ func WithPermits(n int) Option {
 	})
 }
 
-// WithWeight makes a Mutex take k permits at once, all or none. It needs WithPermits(n) and WithFair. The range of k is
-// 1 to n, the default 1. Every client that takes permits of the name must then set WithFair: others could overtake a
-// client that wants several, again and again.
+// WithWeight makes a Mutex take k permits at once, all or none: 1 to the n of WithPermits, by default 1. It needs
+// WithFair, which every client that takes permits of the name must then set: others could overtake again and again.
 func WithWeight(k int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if k < 1 || k > maxPermits {
@@ -375,8 +362,7 @@ func WithWeight(k int) Option {
 
 // WithNesting limits how many calls of Do and TryDo are on one hold at once, the outermost one included: 1 or more. A
 // call beyond n fails at once with ErrNested. The limits of the outermost call and of the one that joins both count:
-// with WithNesting(1) no call joins the hold, and the Mutex joins none. The default is no limit. It finds endless
-// recursion.
+// with WithNesting(1) the Mutex joins no hold, and no call joins its hold. The default is no limit.
 func WithNesting(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 {
@@ -389,8 +375,7 @@ func WithNesting(n int) Option {
 
 // WithHooks sets functions that the library calls with events, such as observe.Lost: see package observe. The default
 // is none. The Hooks of a Mutex are called after those of its Redsync, and equal pointers once. With nil every
-// operation fails. The functions must not be replaced in hooks afterwards. Close waits for events at most for the node
-// deadline.
+// operation fails. The functions must not be replaced in hooks afterwards.
 func WithHooks(hooks *observe.Hooks) Option {
 	if hooks == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithHooks(nil)")) })
@@ -409,9 +394,9 @@ func WithHooks(hooks *observe.Hooks) Option {
 //   - Info: the end of such a trouble.
 //   - Debug: each attempt, extension and Unlock.
 //
-// Each logger reports a trouble once for each New or Open. At most 16 loggers do so: make one for a Redsync, not one
-// for each lock. The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is
-// the cause. None contains a lock's value.
+// Each of at most 16 loggers reports a trouble once for each New or Open: make one for a Redsync, not one for each
+// lock. The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the
+// cause. None contains a lock's value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })

@@ -15,12 +15,12 @@ import (
 )
 
 // This file has the rules of a quorum, as pure functions: how an answer counts, what votes prove, and which errors they
-// become. internal/quorum obeys them.
+// become.
 
-// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums share a node.
+// quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
-// A majority decides in one set of independent nodes. A set without nodes needs none.
+// A majority decides in one set of nodes. A set without nodes needs none.
 type majority struct{ nodes claim.Nodes }
 
 func (m majority) quorum(nodes claim.Nodes) bool {
@@ -29,7 +29,7 @@ func (m majority) quorum(nodes claim.Nodes) bool {
 
 func (m majority) blocks(nodes claim.Nodes) bool { return !m.quorum(m.nodes &^ nodes) }
 
-// tooFew says why so many answers decide nothing, for errors.
+// tooFew says why so many answers decide nothing.
 func (m majority) tooFew(c claim.Count) string {
 	n := m.nodes.Len()
 	switch {
@@ -45,14 +45,14 @@ func (m majority) tooFew(c claim.Count) string {
 	return fmt.Sprintf("%d of %d nodes answered, which decides nothing", (c.Answered() & m.nodes).Len(), n)
 }
 
-// These are what texts say of a set of one node: a count would say no more.
+// These are for a set of one node: a count would say no more.
 const (
 	onlyFailed   = "the only node failed"
 	onlyAnswered = "the only node answered"
 	onlySilent   = "the only node has not answered"
 )
 
-// enough says, for errors, how many nodes have answered and how many must. over means that the others no longer can.
+// enough says how many nodes have answered and how many must. over: the others no longer can.
 func (m majority) enough(answered claim.Nodes, over bool) string {
 	switch n := m.nodes.Len(); {
 	case n != 1:
@@ -82,9 +82,8 @@ func (m majority) asOne(a, b int) majority {
 	return majority{m.nodes.Without(b).With(a)}
 }
 
-// A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed: the
-// one before, and the one after. A node in both counts in both. So a quorum of the two shares a node with every quorum
-// of either set. It implements claim.Rule.
+// A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed. A
+// node in both counts in both. So any quorum shares a node with every quorum of either set. It implements claim.Rule.
 type form struct{ before, after majority } // no nodes if there is one set
 
 func formOf(n int) form { return form{before: majority{claim.FirstNodes(n)}} }
@@ -97,8 +96,7 @@ func (f form) Quorum(nodes claim.Nodes) bool {
 
 func (f form) Blocks(nodes claim.Nodes) bool { return !f.Quorum(f.All() &^ nodes) }
 
-// Counts grants if the node has the claim. A key that this very command has set again (claim.Created) proves nothing
-// about the time before.
+// Counts grants if the node has the claim. A key that this command has set again proves nothing about the time before.
 func (form) Counts(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -130,7 +128,6 @@ func (f form) AsOne(a, b int) claim.Rule { return form{f.before.asOne(a, b), f.a
 
 func (f form) isJoint() bool { return f.after.nodes != 0 }
 
-// tooFew names the set that has no quorum, or both.
 func (f form) tooFew(c claim.Count) string {
 	if !f.isJoint() {
 		return f.before.tooFew(c)
@@ -167,15 +164,15 @@ func (f form) spare(answered claim.Nodes) int {
 }
 
 var (
-	// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead.
+	// errWaiting: Lock asked no node, because other waiters of this process were ahead.
 	errWaiting = errors.New("redsync: others of this process wait for it")
 
-	// errTooLate is the reason of a Lock whose attempt has won, but whose validity had passed.
+	// errTooLate: the attempt has won, but its validity had passed.
 	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
 )
 
-// verdict returns what an attempt with the outcome o proves, nil if it has won or was not made. name and lines are
-// those of the Mutex: o may be of another call in the same line.
+// verdict returns what an attempt with the outcome o proves, nil if it has won. name and lines are of the Mutex: o may
+// be of another call in the same line.
 func verdict(name string, lines []string, o lease.Outcome) error {
 	if o.Told != nil && !o.IsUnopened() {
 		return o.Told // observers were told this very error
@@ -211,8 +208,8 @@ func notAcquired(name string, lines []string, o lease.Outcome) error {
 	return f
 }
 
-// notFree returns the name that was not free: of several, which are the lines, the first, or one that both calls want
-// if another call has made the attempt.
+// notFree returns the name that was not free: of several, the first, or one that both calls want if the attempt is
+// another call's.
 func notFree(name string, lines []string, o lease.Outcome) string {
 	if len(lines) == 1 {
 		return name
@@ -225,7 +222,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 }
 
 // unconfirmed returns why a round about a held lock did not win: *ErrTaken if values of others leave no quorum, or
-// ErrNoQuorum if failed nodes could have changed that. A round that its context has cut proves nothing.
+// ErrNoQuorum if failed nodes could have changed that. A round cut by its context proves nothing.
 func unconfirmed(name string, res quorum.Result) error {
 	if res.Rule == nil {
 		return nil
@@ -240,7 +237,6 @@ func unconfirmed(name string, res quorum.Result) error {
 	return fail("", "", f)
 }
 
-// deniedBy returns the error of a campaign that the nodes deny.
 func deniedBy(set *quorum.Set, votes []claim.Vote) error {
 	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
 	for i, v := range votes {
@@ -273,11 +269,10 @@ func noQuorum(res quorum.Result) error {
 	return &said{why, text}
 }
 
-// errForeign is the ErrNoQuorum of nodes that are up, but whose keys of another type leave no quorum.
+// errForeign is for nodes that are up, but have keys of another type.
 var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
 
-// errNameDenied and errDenied are the ErrNoQuorum of nodes that deny the name of the lock, or the operation. Other
-// locks, or other operations, may be allowed.
+// These are for nodes that deny the name of the lock, or the operation: others may be allowed.
 var (
 	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
 	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
@@ -333,12 +328,12 @@ func nodeError(i int, address string, err error) *RedisError {
 	return &RedisError{Node: i, Address: address, Err: err}
 }
 
-// nodeMissing is one node's answer that it holds no such key, or not all keys of several names. It does not match
-// ErrLockAlreadyExpired, because one node proves nothing.
+// nodeMissing is one node's answer that it lacks the key, or one of several. It does not match ErrLockAlreadyExpired,
+// because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string
-	part    bool // the node does not say which keys are missing
+	part    bool // it does not say which
 }
 
 func (e *nodeMissing) Error() string {
@@ -355,10 +350,9 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
 }
 
-// ifTwo is what to do if nodes with one run_id are two servers.
 const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
 
-// duplicateFound returns ErrDuplicateNode for two nodes whose answers have shown it.
+// duplicateFound returns ErrDuplicateNode for nodes whose answers have shown it.
 func duplicateFound(d *quorum.Duplicate) error {
 	a, b := d.A.Address(), d.B.Address()
 	if a == b {
@@ -388,8 +382,7 @@ var ends = lease.Errors{
 // errAbandoned ends a hold that has not reached its caller.
 var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
 
-// asLost returns the error of a hold that was lost because of cause. missed is the last extension by the watchdog, if
-// it was not confirmed.
+// asLost returns the error of a hold that was lost because of cause. missed is a last extension that was not confirmed.
 func asLost(cause error, missed *quorum.Result) error {
 	switch {
 	case errors.Is(cause, ErrLockLost):
@@ -400,7 +393,7 @@ func asLost(cause error, missed *quorum.Result) error {
 	return fail("", "", ErrLockLost, cause)
 }
 
-// ranOut returns the error of a hold whose time is up, as over says, because nodes did not answer.
+// ranOut returns the error of a hold whose time is up because nodes did not answer.
 func ranOut(over error, res quorum.Result) error {
 	nodes := errorsOf(res)
 	if over == ErrLockAlreadyExpired && len(nodes) > 0 { //nolint:errorlint // a sentinel

@@ -28,8 +28,8 @@ type Redsync struct {
 	set  *settings
 }
 
-// New returns a Redsync on the nodes behind pools, one each. The nodes must be independent primaries: no two may be one
-// server, or replicas of each other. A lock needs N/2 + 1 of them: with five nodes, two may fail.
+// New returns a Redsync on the nodes behind pools, one each: independent primaries, no two of them one server, or
+// replicas of each other. A lock needs N/2 + 1 of them: with five nodes, two may fail.
 //
 // New starts nothing and never fails. Every operation fails if there are no pools or more than 64, if one is nil or can
 // never send (see pool.New), or if two lead to one address or one client.
@@ -47,8 +47,8 @@ func newRedsync(c *core) *Redsync {
 // the keys have run out. Even if ctx is done, Close writes every release, and gives calls under way, and then the
 // nodes, one node deadline each (50 to 500 ms).
 //
-// End your work first: its locks are over when Close begins. Clients that you passed to pool.New stay open: close them
-// afterwards. Without a quorum of open clients the locks stay on the nodes until they expire.
+// End your work first: its locks are over when Close begins. Close clients that you passed to pool.New afterwards:
+// without a quorum of them the locks stay on the nodes until they expire.
 //
 // Later operations fail with ErrClosed. A second Close waits likewise, and returns what the first one returned.
 //
@@ -72,18 +72,18 @@ func (r *Redsync) Close(ctx context.Context) error {
 type core struct {
 	keeper  lease.Keeper
 	member  *queue.Member
-	notices *notice.Queue                   // apart, so that its goroutine does not keep core in memory
-	states  atomic.Pointer[journal.Journal] // of WithLogger; nil until a lock has one
+	notices *notice.Queue                   // apart: its goroutine must not keep core in memory
+	states  atomic.Pointer[journal.Journal] // nil without WithLogger
 	err     error                           // why the pools cannot be used
 	owned   bool                            // Close closes the pools
 
 	recents recents
 
-	closed   chan struct{} // once Close has set closeErr
+	closed   chan struct{} // then closeErr is set
 	closeErr error
 }
 
-// newCore returns a core on pools, which err says cannot be used. rule decides by the votes of their nodes.
+// newCore returns a core on pools. err is why they cannot be used.
 func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	c := &core{notices: &notice.Queue{}, err: err, closed: make(chan struct{})}
 	c.member = queue.GroupOf(pools, rule).Join()
@@ -95,13 +95,13 @@ func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	return c
 }
 
-// journal returns the journal of c, nil for a nil core, whose locks have no events.
+// journal returns the journal of c, nil for a nil core.
 func (c *core) journal() *journal.Journal {
 	switch {
 	case c == nil:
 		return nil
 	case c.states.Load() == nil:
-		known := weak.Make(c) // other Redsyncs' nodes may know the log
+		known := weak.Make(c) // others' nodes may know the log
 		c.states.CompareAndSwap(nil, journal.New(c.notices, func() map[string]int {
 			if open := known.Value(); open != nil {
 				return open.member.Group.Waiting(&open.keeper)
@@ -119,7 +119,7 @@ func (c *core) queue() *notice.Queue {
 	return c.notices
 }
 
-// unusable returns why no lock can be acquired on these pools, nil if no reason is known.
+// unusable returns why no lock can be acquired on these pools, if a reason is known.
 func unusable(pools []pool.Pool) error {
 	switch {
 	case len(pools) == 0:
@@ -135,8 +135,7 @@ func unusable(pools []pool.Pool) error {
 	return twice(pools)
 }
 
-// twice returns an error if two pools are known to lead to one node. If only answers show that, quorum.Set.NoteServer
-// does.
+// twice finds pools that are known to lead to one node. quorum.Set.NoteServer finds others by their answers.
 func twice(pools []pool.Pool) error {
 	seen := make(map[any]int, len(pools))
 	for i, p := range pools {
@@ -152,7 +151,7 @@ func twice(pools []pool.Pool) error {
 	return nil
 }
 
-// destination returns a comparable value that stands for the node of p, nil if there is none.
+// destination returns a comparable value for the node of p, nil if there is none.
 func destination(p pool.Pool) any {
 	where := any(p)
 	if known, ok := p.(wire.Located); ok {
@@ -193,8 +192,8 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	return c.closeErr
 }
 
-// awaitClosed waits for the call that closes c, false when ctx is done first. It gives the releases a Grace, too: the
-// program may end after either call.
+// awaitClosed waits for the call that closes c. If ctx is done first, the releases get a Grace: the program may end
+// after either call.
 func (c *core) awaitClosed(ctx context.Context, timeout time.Duration) bool {
 	ctx, stop := lease.Grace(ctx, timeout)
 	defer stop()
@@ -246,7 +245,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes}, keys)
 }
 
-// allows returns an error if the TTL of keys is longer than the restart guard of some node covers.
+// allows returns an error if keys may outlast the restart guard of some node.
 func (c *core) allows(t *lease.Timing) error {
 	n, longest := c.keeper.Set.Guard()
 	switch {
@@ -262,7 +261,6 @@ func (c *core) allows(t *lease.Timing) error {
 	return nil
 }
 
-// checkNames returns why no lock can have all of these names, which begin with prefix, nil if one can. c may be nil.
 func (c *core) checkNames(prefix string, names []string) error {
 	if len(names) == 0 || len(names) > claim.MaxLines {
 		return fmt.Errorf("redsync: NewMultiMutex: %d names are %w: 1 to %d", len(names), errOutOfRange, claim.MaxLines)

@@ -15,9 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Sequencer proves a lock to others. The holder sends it to a server along with a request, and the server asks the
-// nodes whether it is current, or compares tokens. With Mutex.Detach and WithSequencer, it passes a lock to another
-// process.
+// A Sequencer proves a lock to others: the holder sends it to a server along with a request, and the server asks
+// Redsync.Current, or compares tokens. With Mutex.Detach and WithSequencer, it passes a lock to another process.
 //
 // A SEQUENCER CONTAINS THE LOCK'S VALUE: anybody who has it can extend and release the lock. String and packages such
 // as encoding/json write it. Packages fmt and log/slog show the name and the token alone, but not for a value that
@@ -25,7 +24,7 @@ import (
 //
 // Two Sequencers of one lock are equal by ==, unless it was downgraded, or another reader has left it, in between.
 type Sequencer struct {
-	Name  string // of the Mutex
+	Name  string
 	Token uint64 // 0 without WithFencing
 	Value string
 
@@ -35,17 +34,15 @@ type Sequencer struct {
 
 const (
 	modePlain   = ""        // exclusive
-	modeNames   = "names"   // exclusive; then "-" and the length of each name, in bytes
+	modeNames   = "names"   // exclusive; then "-" and each name's length in bytes
 	modeRead    = "read"    // shared
-	modeReaders = "readers" // shared by others of the process, so nobody can adopt it
-	modePermits = "permits" // then the n of WithPermits and the slots: see permitsMode
+	modeReaders = "readers" // shared by others of the process: nobody can adopt it
+	modePermits = "permits" // then n and the slots: see permitsMode
 )
 
-// namesSeparator stands between the names in the name of a lock on several.
 const namesSeparator = ", "
 
-// sequencerOf returns the Sequencer of h. Its receiver can extend and release the lock, so h must not be handed over:
-// Mutex.Sequencer has marked the value as shown, and Detach has ended h.
+// sequencerOf returns the Sequencer of h, which its receiver can release: so h must not be handed over any more.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	if p, ok := c.(*claim.Permit); ok {
@@ -62,7 +59,6 @@ func sequencerOf(h *lease.Lease) Sequencer {
 	return s
 }
 
-// sequencerOfNames returns the Sequencer of an exclusive hold. With one name it is that of a plain lock.
 func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	s := Sequencer{Name: strings.Join(names, namesSeparator), Token: token, Value: value}
 	if len(names) < 2 {
@@ -76,8 +72,7 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	return s
 }
 
-// Names returns the names that the hold of s covers: one, unless the lock is on several. It returns nil for the zero
-// Sequencer.
+// Names returns the names that the hold of s covers, nil for the zero Sequencer.
 func (s Sequencer) Names() []string {
 	if names, ok := s.cut(); ok {
 		return names
@@ -92,8 +87,7 @@ func (s Sequencer) isUnder(prefix string) bool {
 	return !slices.ContainsFunc(s.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// cut returns the names of a lock on several. It reports false for another lock, and if the lengths do not fit the
-// name.
+// cut returns the names of a lock on several. It reports false for another lock, and if they do not fit the lengths.
 func (s Sequencer) cut() (names []string, ok bool) {
 	lengths, ok := lengthsOf(s.Mode)
 	if !ok {
@@ -114,7 +108,7 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	return names, rest == ""
 }
 
-// lengthsOf returns the lengths in a mode. It reports false unless sequencerOfNames has written it, for several names.
+// lengthsOf returns the lengths in a mode of several names, and false for another text.
 func lengthsOf(mode string) (lengths []int, ok bool) {
 	parts := strings.Split(mode, "-")
 	if parts[0] != modeNames || len(parts) < 3 {
@@ -130,7 +124,7 @@ func lengthsOf(mode string) (lengths []int, ok bool) {
 	return lengths, true
 }
 
-// permitsMode returns the mode of these slots of a semaphore with n permits: permits-3-0-2 for slots 0 and 2 of three.
+// permitsMode returns permits-3-0-2 for slots 0 and 2 of three.
 func permitsMode(n int, slots script.Slots) string {
 	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
 	for slot := range slots.All() {
@@ -139,7 +133,7 @@ func permitsMode(n int, slots script.Slots) string {
 	return string(mode)
 }
 
-// parsePermitsMode reads what permitsMode has written. It reports false for any other text.
+// parsePermitsMode reads a mode of permits. It reports false for another text.
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	all := strings.Split(strings.TrimPrefix(mode, modePermits+"-"), "-") // no number has a minus
 	n, err := strconv.Atoi(all[0])

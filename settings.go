@@ -23,15 +23,15 @@ const (
 	maxRetryDelay = 250 * time.Millisecond
 )
 
-// settings are what options have written, and what follows from that. Mutexes with the same options share them (see
-// recents), and then they do not change.
+// settings are what options have written, and what follows. Mutexes with the same options share them (see recents):
+// then they do not change.
 type settings struct {
 	options
 	policy *lease.Policy // nil if an option is out of its range, or has changed since prepare
-	isOwn  bool          // no other Mutex has the same options: one of them is or has a function
+	isOwn  bool          // never shared: an option is or has a function
 }
 
-// options are what options write, each to the field of its name. They can be compared by ==.
+// options are what options write. They can be compared by ==.
 type options struct {
 	expiry        time.Duration
 	driftFactor   float64
@@ -53,8 +53,8 @@ type options struct {
 	observers  *observers // WithHooks, WithLogger
 	nesting    int        // 0: no limit
 	priority   int
-	permits    int  // 0: a lock
-	weight     int  // 0: not set
+	permits    int // 0: a lock
+	weight     int
 	waitAll    bool // WithFailFast(false)
 	heals      bool // WithSetNXOnExtend
 	ownExpiry  bool // WithExpiry was applied
@@ -65,9 +65,9 @@ type options struct {
 	noHandOver bool  // WithHandOver(false)
 	several    bool  // NewMultiMutex
 	leads      bool  // Lead
-	givenTries bool  // WithTries is an option of this Mutex, or of this With
+	givenTries bool  // of this Mutex, or of this With
 	givenWait  bool  // so is WithWait
-	err        error // the first option or name that cannot be used
+	err        error // the first
 }
 
 // A DelayFunc returns how long to wait before attempt number tries + 1.
@@ -97,7 +97,7 @@ func (a *adoption) valueOf() string {
 	return a.sequencer.Value
 }
 
-// with returns a changed copy of a, which may be nil. It is nil if there is nothing to adopt.
+// with returns a changed copy of a, which may be nil; nil if there is nothing to adopt.
 func (a *adoption) with(change func(*adoption)) *adoption {
 	own := &adoption{}
 	if a != nil {
@@ -116,12 +116,11 @@ var defaultOptions = options{
 	tries: defaultTries, retryDelay: randomDelay,
 }
 
-// defaultDelay spreads retries, so that clients that collided do not meet again.
+// defaultDelay is random, so that clients that collided do not meet again.
 func defaultDelay(int) time.Duration {
 	return minRetryDelay + jitter.N(maxRetryDelay-minRetryDelay)
 }
 
-// randomValue returns 130 bits at random.
 func randomValue() (string, error) { return rand.Text(), nil }
 
 func (o *options) fail(err error) {
@@ -130,7 +129,7 @@ func (o *options) fail(err error) {
 	}
 }
 
-// prepare makes the policy of s once, so that operations need not. Of options that cannot be used they find out why.
+// prepare makes the policy of s once. Operations find out why there is none.
 func (s *settings) prepare() { s.policy, _ = s.check() }
 
 func (s *settings) prepared() (*lease.Policy, error) {
@@ -140,7 +139,6 @@ func (s *settings) prepared() (*lease.Policy, error) {
 	return s.check()
 }
 
-// check returns the policy of the options, or why they cannot be used.
 func (o *options) check() (*lease.Policy, error) {
 	if err := o.excluded(); err != nil {
 		return nil, err
@@ -185,20 +183,18 @@ func (o *options) policyWith(timing lease.Timing) *lease.Policy {
 	return p
 }
 
-// mayBeContinued reports whether another call of the process may take over or share a hold with these options.
+// mayBeContinued reports whether another call may take over or share a hold with these options.
 func (o *options) mayBeContinued() bool {
 	return !o.noHandOver && !o.fencing && o.genValue == nil && o.adopts == nil && o.maxHold == 0 && o.minHold == 0
 }
 
-// recents are settings of late. A service often makes many Mutexes with the same options, and a Mutex with shared
-// settings is small.
+// recents are the last settings. A service makes many Mutexes with the same options: sharing keeps them small.
 type recents struct {
 	list [4]atomic.Pointer[settings]
 	next atomic.Uint32
 }
 
-// settle returns settings with the options of s and their policy, and whether other Mutexes may share them. If they are
-// not s, s must not be used any more.
+// settle returns settings with the options of s and their policy, and whether others may share them. It may use up s.
 func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 	mayShare := s.err == nil && s.adopts == nil && !s.isOwn
 	for i := range r.list {

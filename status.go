@@ -64,57 +64,55 @@ const (
 
 // A Status is what the nodes have said of a lock: see Mutex.Inspect.
 type Status struct {
-	Name     string   // what Mutex.Name returns
+	Name     string   // of the Mutex
 	State    string   // of several names: held if one is, free if all are
-	Holders  []Holder // several readers or holders of permits: those whose keys last longest first
+	Holders  []Holder // those whose keys last longest first
 	Waiters  []Waiter // those that wait longest first
-	Register uint64   // the highest fencing register: a failed attempt may have raised it above the holder's token
+	Register uint64   // the highest fencing register: a failed attempt may have raised it
 	Nodes    []NodeStatus
 	Names    []Status // of several names: one for each, without Nodes
 }
 
-// A Holder is who holds a lock, as far as the nodes tell. No text shows its value, a secret. In JSON, Process is a
-// string, because not every reader of JSON keeps 16 digits of a number.
+// A Holder is who holds a lock, as far as the nodes tell. Its value is a secret, which no text shows. In JSON, Process
+// is a string, because not every reader keeps 16 digits of a number.
 type Holder struct {
-	Owner   string        // the label of WithOwner; "" without
+	Owner   string        // of WithOwner; "" without
 	Process uint64        `json:",string"` // a number that the process has drawn; 0 without WithOwner
 	Since   time.Time     // when it began to lock, by its own clock; zero without WithOwner
-	TTL     time.Duration // how long a quorum keeps the keys, if nobody extends or deletes them; negative: for ever
+	TTL     time.Duration // how long a quorum keeps the keys; negative: for ever
 	Shared  bool          // a reader's (WithShared, Downgrade)
 	Permits int           // 0 if the lock is no semaphore
 	Names   []string      // those of the Mutex that it holds
-	Library string        // which has made the value, guessed by its form; "" if no guess fits
+	Library string        // that made the value, guessed by its form; "" if none fits
 	ID      string        // the first 8 hex digits of the SHA-256 of the value
 
-	value *string // a pointer, which package fmt shows as a number
+	value *string // package fmt shows it as a number
 }
 
-// A Waiter is a process that waits in the queues of a quorum of nodes: a waiter takes a place after its first failed
-// attempt, if its user may write to the queue. A place may outlast the wait by a second: a process may seem to wait for
-// a lock that it has just acquired.
+// A Waiter is a process in the queues of a quorum of nodes, from its first failed attempt on, if its user may write to
+// the queue. Its place may outlast the wait by a second, even beside its own lock.
 type Waiter struct {
-	Process uint64 `json:",string"` // a number that the process has drawn, for all locks of one New or Open
-	Count   int    // of its places; several waiters may share one
+	Process uint64 `json:",string"` // that it has drawn, for all locks of one New or Open
+	Count   int    // places; several waiters may share one
 }
 
 // A NodeStatus is what one node has said.
 type NodeStatus struct {
 	Node    int      // its index in New or Open, from 0
 	Address string   // its Pool's String
-	Holders []Holder // also those without a quorum, as they are on this node
+	Holders []Holder // also without a quorum: with TTL, names and permits on this node
 	Waiters int      // places in its queues
-	Denied  bool     // it does not show its queue and fencing register (ACL rules, or a queue of another type)
-	Err     error    // a *RedisError if it has said nothing
+	Denied  bool     // it shows the lock, but not its queue and fencing register
+	Err     error    // a *RedisError: why it has said nothing
 }
 
-// statusOf returns what an inspection of m has seen, and ErrNoQuorum if a state is unknown.
+// statusOf returns what was seen of m, with ErrNoQuorum if a state is unknown.
 func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	names := m.names()
 	var holders []Holder
 	for _, h := range seen.Holdings() {
 		holders = append(holders, m.holderOf(h))
 	}
-	// part is the Status, without Nodes, of these keys, queues and registers.
 	part := func(name string, holders []Holder, keys, queues []int) Status {
 		return Status{
 			Name: name, State: stateOf(seen, keys), Holders: holders,
@@ -143,7 +141,7 @@ func tooFewAnswers(nodes []NodeStatus, seen lease.Inspected) error {
 	count := claim.Count{}
 	for i := range nodes {
 		switch n := &nodes[i]; {
-		case !seen.Rule.All().Has(i): // another node is the same server
+		case !seen.Rule.All().Has(i): // the same server as another
 		case n.Err == nil:
 			count.Granted = count.Granted.With(i)
 		default:
@@ -157,7 +155,6 @@ func tooFewAnswers(nodes []NodeStatus, seen lease.Inspected) error {
 	return f
 }
 
-// inspectedKeys returns the indices of the keys that an inspection of m reads.
 func (m *Mutex) inspectedKeys() []int { return firstInts(max(len(m.names()), m.set.permits)) }
 
 func firstInts(n int) (numbers []int) {
@@ -178,7 +175,7 @@ func stateOf(seen lease.Inspected, keys []int) string {
 }
 
 func waitersOf(seen lease.Inspected, queues []int) (waiters []Waiter) {
-	places := make(map[uint64]int) // in waiters, by process
+	places := make(map[uint64]int)
 	for _, ticket := range seen.Waiting(queues...) {
 		process := processNumber(script.ProcessIn(ticket))
 		at, known := places[process]
@@ -267,14 +264,12 @@ func libraryOf(value string) string {
 	return ""
 }
 
-// What people and tests see in this process. No text shows a lock's value, a secret, except that of a Sequencer.
-
-// Format writes the name, the state, and what is left of the time, such as redsync.Mutex("orders:17", held until
-// 15:04:05.000, token 7), for every verb. It never writes the value. See LogValue for the states.
+// Format writes the name, the state, and the end, such as redsync.Mutex("orders:17", held until 15:04:05.000, token 7),
+// for every verb, and never the value.
 func (m *Mutex) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, m.shown().String()) }
 
-// LogValue returns the name, the state, and the time and the token of the hold, for package slog. It never returns the
-// value. The state is "idle", "held", "adopted" (see WithValue), or "over" (expired or lost).
+// LogValue returns the name, the state, and the time and the token of the hold, for package slog, and never the value.
+// The state is "idle", "held", "adopted" (see WithValue), or "over" (expired or lost).
 func (m *Mutex) LogValue() slog.Value {
 	s := m.shown()
 	attrs := []slog.Attr{slog.String("name", s.Name), slog.String("state", s.State)}

@@ -23,7 +23,7 @@ import (
 //
 // Watch looks once a second, when the TTL of a holder has run out, and when a term of a leader begins or ends (see
 // Lead). So it may miss a short lock. If too few nodes answer, it yields StateUnknown, and goes on. A Status is no
-// proof: see Inspect. Each loop reads for itself.
+// proof: see Inspect.
 //
 // Errors, with an empty Status, end the loop:
 //
@@ -39,14 +39,14 @@ func (m *Mutex) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	}
 }
 
-// watch yields a Status for each change. It returns nil once yield has returned false.
+// watch returns nil once yield has returned false.
 func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error {
 	w, err := m.beginWatch(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.Leave()
-	defer context.AfterFunc(ctx, w.Leave)() // the body may block for longer than ctx lasts
+	defer context.AfterFunc(ctx, w.Leave)() // the body may outlast ctx
 	for {
 		seen, ok := w.Next(ctx)
 		if !ok {
@@ -58,7 +58,7 @@ func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error
 	}
 }
 
-// beginWatch returns a watcher of the lock of m. The caller must end it with Leave.
+// beginWatch returns a watcher of the lock of m. The caller must Leave it.
 func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -78,8 +78,8 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	return watch.Begin(l), nil
 }
 
-// holdersText returns the Holders of a watch.Lock. keys are all that were read: the slots of a semaphore if permits is
-// true, otherwise those of so many names.
+// holdersText returns the Holders of a watch.Lock. keys are the slots of a semaphore if permits is true, otherwise
+// those of so many names.
 func holdersText(keys []int, names int, permits bool) func(lease.Inspected) string {
 	return func(seen lease.Inspected) string {
 		var b strings.Builder
