@@ -137,7 +137,6 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
 
-// whileJoined calls fn on the holds that the scopes have joined.
 func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
 	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {

@@ -54,16 +54,15 @@
 //
 // # After an error
 //
-// A failed Lock acquires nothing, and a failed Unlock ends the lock: keys are released in the background, until each
-// node confirms, even if the context has ended. After [ErrExtendFailed] the lock is yours until the old Until, after
-// [ErrLockLost] or [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a majority answers:
-// [WithLogger] tells of them.
+// A failed Lock acquires nothing, and a failed Unlock ends the lock: the keys are released in the background, even if
+// the context has ended. After [ErrExtendFailed] the lock is yours until the old Until, after [ErrLockLost] or
+// [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a majority answers: [WithLogger] tells.
 //
 // # Rarely needed
 //
-// Readers ([WithShared]), permits ([WithPermits]), tokens ([WithFencing]), waiters in call order ([WithFair]), nested
-// calls (docs/nesting.md). By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect],
-// [Mutex.Watch], [WithHooks]. To operate: [Mutex.ForceUnlock].
+// Readers ([WithShared]), permits ([WithPermits]), waiters in call order ([WithFair]), nested calls (docs/nesting.md).
+// By hand: [Mutex.Extend], [Mutex.Valid], [Mutex.Detach]. To look: [Mutex.Inspect], [Mutex.Watch], [WithHooks]. To
+// operate: [Mutex.ForceUnlock].
 //
 // # Compatibility
 //

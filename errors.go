@@ -109,8 +109,7 @@ type ErrTaken struct {
 	Name string
 
 	// Owner is the label of the holder (WithOwner), "" if it is not known; of several, of one whose keys last longest.
-	// Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up, for at most 50 ms, also
-	// after their context has ended. Then the text also says since when it has the lock.
+	// Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up, for at most 50 ms.
 	Owner string
 
 	asked *askedOwner
@@ -334,7 +333,7 @@ func (f *failure) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// what says what failed, in the words of redsync v4 if it has some.
+// what says what failed, in words of redsync v4 if it has some.
 func (f *failure) what() string {
 	is := func(target error) bool {
 		return slices.ContainsFunc(f.causes, func(cause error) bool { return errors.Is(cause, target) })
@@ -473,7 +472,6 @@ func outOfRange(option string, value any, valid string) error {
 	return fmt.Errorf("redsync: %s(%v) is %w: %s%s", option, value, errOutOfRange, valid, hint)
 }
 
-// quoted returns a name in quotes. A long one is cut.
 func quoted(name string) string {
 	begin, length := journal.Cut(name)
 	return fmt.Sprintf("%q%s", begin, length)

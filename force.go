@@ -96,7 +96,6 @@ var (
 	errOfLock    = errors.New("redsync: the holder has a lock, and this Mutex has permits: use one without WithPermits")
 )
 
-// claimOf returns the claim of holder, without its value. own is the claim of m.
 func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	switch {
 	case holder.value == nil:

@@ -153,7 +153,7 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return m.extended(waiting, "extend", h, res, over)
 }
 
-// extended returns what an operation that prolongs h returns. over is why h cannot be prolonged.
+// extended returns what an operation that prolongs h returns. over is why h cannot be.
 func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:
@@ -190,9 +190,9 @@ func stillHeld(h *lease.Lease) error {
 //
 //   - ErrExtendFailed: too few nodes have confirmed (with ErrNoQuorum if too few answered). The lock is shared, and
 //     lasts until the old Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
-//   - ErrLockAlreadyExpired, ErrLockLost: the lock is over, as after ExtendContext.
+//   - ErrLockAlreadyExpired, ErrLockLost: the lock is over.
 //   - ErrNotHeld: m is not held, or has adopted a lock that Extend has not confirmed yet.
-//   - ErrClosed: see Redsync.Close.
+//   - ErrClosed.
 //   - ErrNested: an exclusive call of Do has joined the lock. Nothing was sent.
 //   - Any other, without any traffic, names an option or a name, or says why this lock cannot become shared: it is on
 //     several names, has WithShared, WithPermits or WithMinHold, or a value with a line feed.

@@ -39,7 +39,7 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
 
-// union returns the pools of both sets, one for a node that is known to be in both, and their rule.
+// union returns the pools of both sets, one for each node, and their rule.
 func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	for i, p := range before {
 		pools = append(pools, p)

@@ -193,7 +193,6 @@ func (l *logLines) rarely(
 	}
 }
 
-// andOmitted adds how many lines a line stands for besides itself.
 func andOmitted(args []any, total int) []any {
 	if total > 1 {
 		args = append(args, "omitted", total-1)

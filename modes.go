@@ -156,7 +156,6 @@ func when(is bool, f feature) feature {
 	return 0
 }
 
-// featuresOf returns what a Sequencer of this mode is of.
 func featuresOf(mode string) feature {
 	switch _, _, permits := parsePermitsMode(mode); {
 	case permits:
@@ -208,7 +207,6 @@ func (o *options) adopt(name string, names []string) (of []string, err error) {
 	return names, nil
 }
 
-// adoptPermits makes the options those of a permit with these slots of n.
 func (o *options) adoptPermits(n int, slots script.Slots) error {
 	weight := slots.Len()
 	switch {

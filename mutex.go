@@ -91,7 +91,7 @@ func (m *Mutex) names() []string {
 	return m.room.Lines()
 }
 
-// Lock is LockContext without a context. By default it gives up after about 4.7 s: see WithTries.
+// Lock is LockContext without a context. By default it gives up after about 4.7 s.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext acquires m. It tries until the tries of WithTries are used up, the time of WithWait is over, or ctx is
@@ -239,8 +239,8 @@ func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Fail
 	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
-// gaveUp returns notes for a person: how long a call has tried, which Mutex of this process has the lock, and when the
-// keys run out.
+// gaveUp returns notes for a person: how long a call has tried, which Mutex here has the lock, and when the keys run
+// out.
 func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
@@ -497,7 +497,6 @@ func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting con
 	return waiting, true, stop
 }
 
-// endedEarly says how long h had been over at now, if it has expired.
 func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	if errors.Is(over, ErrLockLost) || errors.Is(over, ErrMaxHold) || !errors.Is(over, ErrLockAlreadyExpired) || errors.Is(over, ErrNotHeld) {
 		return nil
@@ -553,7 +552,6 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	return h, adopted, nil
 }
 
-// unlocked notes how the Unlock of h, or of an adoption, has ended.
 func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	if !ok && err == nil { // the call panics
 		err = m.failure("unlock", errPanicked)
@@ -616,7 +614,7 @@ func (m *Mutex) ready() (*lease.Terms, error) {
 	if m.set.policy != nil {
 		return &m.terms, nil
 	}
-	// an option was applied after NewMutex, or is out of its range
+	// An option was applied after NewMutex, or is out of its range.
 	p, err := m.set.check()
 	if err != nil {
 		return nil, err

@@ -72,7 +72,6 @@ func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, line
 	return live, lines
 }
 
-// checkJoin returns why a Do of m cannot join the holds in live.
 func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, lines []string) error {
 	if len(live) == 0 {
 		return nil

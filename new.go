@@ -119,7 +119,6 @@ func (m *Mutex) configure(options []Option) {
 	m.prepare()
 }
 
-// checkNames makes the operations of m fail if no lock can have its names.
 func (m *Mutex) checkNames() {
 	var err error
 	prefix := m.prefix()
@@ -156,7 +155,6 @@ func (m *Mutex) setNames(names []string) {
 	}
 }
 
-// prefix returns the prefix of r's locks. r may be nil.
 func (r *Redsync) prefix() string {
 	if r == nil || r.set == nil {
 		return ""

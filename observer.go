@@ -19,8 +19,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file turns what internal packages report into events of package observe.
-
 // observers are who is told of events. They are immutable, because Mutexes share them. nil tells nobody.
 type observers struct {
 	hooks   []*observe.Hooks // of WithHooks
@@ -290,14 +288,12 @@ func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits que
 // errPanicked is what observers are told of a call that panics.
 var errPanicked = errors.New("redsync: an observer or the function of an option has panicked")
 
-// panicked tells of a call that has waited and does not return.
 func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue.Wait, returned *bool) {
 	if !*returned && waits.Number != 0 {
 		e.notAcquired(ctx, start, *waits, errPanicked)
 	}
 }
 
-// extended tells how an Extend of h has ended. left is of the time at start.
 func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	took := clock.Now().Since(start)
 	tell(withHold(ctx, h), e.to.now.Extended, observe.Extended{

@@ -88,7 +88,6 @@ func (r *Redsync) Ping(ctx context.Context) error {
 	return r.ping(ctx, "Ping")
 }
 
-// ping is Ping, or Open with its name as op.
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
 	p, err := r.set.prepared()

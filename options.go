@@ -58,9 +58,8 @@ func WithWait(d time.Duration) Option {
 // WithRetryDelay sets the time between two attempts of Lock, 0 or more. The default is random between 50 and 250 ms, so
 // that clients do not collide again and again.
 //
-// With the default, a try asks no node while a quorum can wake the waiter: the process asks each node about twice a
-// second. A delay that you set makes an attempt each time: set one if programs such as redsync v4 release the lock
-// without a wake-up, and half a second is too long.
+// With the default, a try asks no node while a quorum can wake the waiter: the process asks each about twice a second.
+// A delay that you set makes an attempt each time: for programs such as redsync v4, which release without a wake-up.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
@@ -114,8 +113,8 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // WithGenValueFunc sets the function that makes the value of each attempt, in place of 130 bits from crypto/rand. The
 // value must be hard to guess: who knows it can release the lock. Many goroutines may call the function at once.
 //
-// Two processes must never use one value for one name: each would release the lock of the other. If one process uses a
-// value again, its other Mutexes find the name taken while a lock has it: do not use it with Current or Detach.
+// Two processes must never use one value for one name: each would release the lock of the other. One process may use a
+// value again, but not with Current or Detach: its other Mutexes find the name taken while a lock has it.
 //
 // Lock fails at once if the function returns an error, an empty value, one that begins with "readers\n", or with
 // WithShared one that contains "\n". It excludes WithOwner. See docs/reference.md.
@@ -205,11 +204,9 @@ func WithSequencer(s Sequencer) Option {
 }
 
 // WithFailFast decides when a call returns. With true, the default, it returns once its result is certain. With false
-// it also waits for slow nodes, until the node deadline. The result is the same, but the error tells of every node that
-// did not grant, and may be more definite (ErrLockLost in place of ErrExtendFailed).
-//
-// A failed attempt of Lock waits at most 250 ms longer, because it keeps others from the nodes that have granted. Even
-// with true Lock waits longer in three cases: see docs/safety.md.
+// it also waits for slow nodes, until the node deadline, or for 250 ms after a failed attempt of Lock. The result is
+// the same, but the error tells of every node that did not grant, and may be more definite (ErrLockLost in place of
+// ErrExtendFailed). Even with true Lock waits longer in three cases: see docs/safety.md.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -252,9 +249,9 @@ func WithMaxHold(limit time.Duration) Option {
 // The default is off. d is more than 0, and with its drift (d * 0.01 + 2 ms by default) at most the limit of
 // pool.WithRestartGuard.
 //
-// With TryDo, at most one of several processes runs a scheduled job at each tick, if d is longer than their starts lie
-// apart, and d plus drift is shorter than the time between two ticks: see docs/cron.md. Such a lock is never handed
-// over, detached or downgraded. It excludes WithShared, WithValue and WithSequencer.
+// With TryDo, at most one of several processes runs a scheduled job at each tick: docs/cron.md says how long d must be
+// for that. Such a lock is never handed over, detached or downgraded. It excludes WithShared, WithValue and
+// WithSequencer.
 func WithMinHold(d time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if d <= 0 {
@@ -313,7 +310,7 @@ func WithPriority(priority int) Option {
 //
 // The waiter must have the same expiry, drift, node deadline, lock delay and owner. A lock is never handed over if your
 // code has read its value, or with WithFair, WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or
-// WithGenValueFunc. For readers, false means that they do not share a lock (see WithShared).
+// WithGenValueFunc. With false, readers do not share a lock either (see WithShared).
 func WithHandOver(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
 }
@@ -395,8 +392,8 @@ func WithHooks(hooks *observe.Hooks) Option {
 //   - Debug: each attempt, extension and Unlock.
 //
 // Each of at most 16 loggers reports a trouble once for each New or Open: make one for a Redsync, not one for each
-// lock. The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the
-// cause. None contains a lock's value.
+// lock. Messages are constant. The attribute "lock" is the name, and "error" is the cause. None contains a lock's
+// value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })

@@ -69,12 +69,10 @@ func (m majority) answer(answered claim.Nodes) string {
 	return fmt.Sprintf("%d of %d", (answered & m.nodes).Len(), m.nodes.Len())
 }
 
-// spare returns how many of these nodes may fail until m has no quorum.
 func (m majority) spare(answered claim.Nodes) int {
 	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
 }
 
-// asOne returns m with node a in the place of node b.
 func (m majority) asOne(a, b int) majority {
 	if !m.nodes.Has(b) {
 		return m
@@ -193,7 +191,6 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 	return nil
 }
 
-// notAcquired returns why an attempt did not win: contention if a quorum has answered, otherwise ErrNoQuorum.
 func notAcquired(name string, lines []string, o lease.Outcome) error {
 	f := &failure{nodes: errorsOf(o.Result)}
 	if o.IsUnopened() {
@@ -295,7 +292,6 @@ func indices(nodes claim.Nodes) []int {
 	return list
 }
 
-// errorsOf returns one error for each node that refused or failed.
 func errorsOf(res quorum.Result) []error {
 	errs := make([]error, 0, (res.Count.Refused | res.Count.Failed).Len())
 	for i, v := range res.Votes {
@@ -306,7 +302,6 @@ func errorsOf(res quorum.Result) []error {
 	return errs
 }
 
-// explain returns why n's vote is not a grant, nil if it is one.
 func explain(n *quorum.Node, v claim.Vote) error {
 	switch {
 	case v.Choice == claim.Granted:
@@ -352,7 +347,6 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 
 const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
 
-// duplicateFound returns ErrDuplicateNode for nodes whose answers have shown it.
 func duplicateFound(d *quorum.Duplicate) error {
 	a, b := d.A.Address(), d.B.Address()
 	if a == b {
@@ -365,7 +359,6 @@ func oneServer(a int, addressA string, b int, addressB string) string {
 	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
 }
 
-// ends are the errors for the ends of a lease.
 var ends = lease.Errors{
 	NotHeld:  ErrNotHeld,
 	Expired:  ErrLockAlreadyExpired,
@@ -402,7 +395,6 @@ func ranOut(over error, res quorum.Result) error {
 	return fail("", "", ErrLockLost, over, &failure{nodes: nodes})
 }
 
-// lost returns the error of a hold that was found to be over.
 func lost(why error) error {
 	return fail("", "", ErrLockLost, ErrLockAlreadyExpired, why)
 }

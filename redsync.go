@@ -95,7 +95,6 @@ func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	return c
 }
 
-// journal returns the journal of c, nil for a nil core.
 func (c *core) journal() *journal.Journal {
 	switch {
 	case c == nil:
@@ -119,7 +118,6 @@ func (c *core) queue() *notice.Queue {
 	return c.notices
 }
 
-// unusable returns why no lock can be acquired on these pools, if a reason is known.
 func unusable(pools []pool.Pool) error {
 	switch {
 	case len(pools) == 0:

@@ -133,7 +133,6 @@ func permitsMode(n int, slots script.Slots) string {
 	return string(mode)
 }
 
-// parsePermitsMode reads a mode of permits. It reports false for another text.
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	all := strings.Split(strings.TrimPrefix(mode, modePermits+"-"), "-") // no number has a minus
 	n, err := strconv.Atoi(all[0])

@@ -73,6 +73,7 @@ type options struct {
 // A DelayFunc returns how long to wait before attempt number tries + 1.
 type DelayFunc func(tries int) time.Duration
 
+// An adoption is a hold that a Mutex is to adopt.
 type adoption struct {
 	value     string
 	sequencer Sequencer    // no Value if not set
@@ -129,7 +130,6 @@ func (o *options) fail(err error) {
 	}
 }
 
-// prepare makes the policy of s once. Operations find out why there is none.
 func (s *settings) prepare() { s.policy, _ = s.check() }
 
 func (s *settings) prepared() (*lease.Policy, error) {

@@ -106,7 +106,6 @@ type NodeStatus struct {
 	Err     error    // a *RedisError: why it has said nothing
 }
 
-// statusOf returns what was seen of m, with ErrNoQuorum if a state is unknown.
 func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	names := m.names()
 	var holders []Holder
@@ -282,6 +281,7 @@ func (m *Mutex) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
+// shownMutex is what people see of a Mutex.
 type shownMutex struct {
 	Name, State string
 	Until       time.Time
