@@ -10,9 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// Sequencer returns the Sequencer of the current hold, the zero value if m is not held. It is no longer current after
-// Unlock, which does not hand the lock over then. If other readers share the hold (WithShared), it stays current until
-// the last of them has unlocked, and nobody can adopt it.
+// Sequencer returns the Sequencer of the current hold, the zero value if m is not held. From then on Unlock does not
+// hand the lock over, so the Sequencer is no longer current after it. If other readers share the hold (WithShared), it
+// stays current until the last of them has unlocked, and nobody can adopt it.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {

@@ -106,7 +106,7 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 }
 
 // whileHeld calls fn while m has h, waits for the calls that have joined h, and unlocks h. For a Lead, isLost says that
-// h was lost before fn had returned. err joins the loss, or the error of the release, with that of fn.
+// h was lost before fn had returned.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(ctx, h)
 	working, cancel := context.WithCancelCause(s)
@@ -202,8 +202,8 @@ func tellsOfOne(a, b error) bool {
 		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
-// endedBy returns err, the error of a function with the context working. If the end of ctx, the caller's, is the
-// reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it was not.
+// endedBy returns err, the error of a function. If the end of ctx, the caller's, is the reason, it says that the lock
+// was acquired: a bare "context deadline exceeded" reads as if it was not.
 func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
 		return err

@@ -55,8 +55,8 @@
 // # After an error
 //
 // A failed Lock acquires nothing, and a failed Unlock ends the lock: the keys are released in the background, even if
-// the context has ended. After [ErrExtendFailed] the lock is yours until the old Until, after [ErrLockLost] or
-// [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a majority answers: [WithLogger] tells.
+// the context has ended. After [ErrExtendFailed] the lock is yours until the old Until. After [ErrLockLost] or
+// [ErrLockAlreadyExpired] it is over. Nodes that are down are no error while a majority answers: see [WithLogger].
 //
 // # Rarely needed
 //
@@ -66,8 +66,8 @@
 //
 // # Compatibility
 //
-// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New, and
-// processes with either exclude each other (docs/from-redsync-v4.md). Nodes are Redis 6.2, Valkey 7.2 or later.
+// This package is stable (docs/versions.md). Names and signatures are those of redsync v4, except for New. Processes
+// with either exclude each other (docs/from-redsync-v4.md). Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: docs/objections.md; Lamport, CACM 17(8), 1974 (tickets); Burrows, OSDI 2006 (lock delay, Sequencer).
 //

@@ -38,8 +38,8 @@ var (
 	// hold.
 	ErrLockAlreadyExpired = errors.New("redsync: failed to unlock, lock was already expired")
 
-	// ErrLockLost means that the lock has ended without your Unlock or Detach. Stop the work. errors.Is also finds the
-	// cause, and errors.As the nodes that did not answer, if it has expired for that reason.
+	// ErrLockLost means that the lock has ended without your Unlock or Detach. Stop the work. errors.Is finds the
+	// cause, and errors.As nodes that did not answer.
 	//
 	// Err, Do, TryDo and Lead return it for every such end. Extend, Downgrade and Valid return it if the nodes prove
 	// the loss, and so does every later call that needs the lock, until Unlock or the next Lock. If Until passes during
@@ -226,7 +226,7 @@ func (e RedisError) Unwrap() error {
 // that you have is lost: use another name, or delete the key. See docs/errors.md.
 type ErrWrongType struct {
 	Key     string // cut after 200 bytes; "" if the node does not say it
-	Type    string // "" if the Redis user may not call TYPE
+	Type    string // as TYPE says it; "" if the Redis user may not call TYPE
 	Node    int    // its index in New or Open, from 0
 	Address string // its Pool's String
 
@@ -253,7 +253,7 @@ func nodeName(i int, address string) string {
 
 // A failure is the one form of this package's errors: what failed, and everything that is true of it at once. It does
 // not change, so failures may share their lists. Functions return a pointer, because callers compare errors with == and
-// use them as map keys. The text is made when somebody asks for it.
+// use them as map keys.
 //
 // Programs for any version of redsync v4 find the errors of nodes: As gives the *multierror.Error of versions up to
 // v4.16.0, and Unwrap works as that of errors.Join, which later versions use.
@@ -298,7 +298,7 @@ func (f *failure) add(err error) {
 	}
 }
 
-// has reports whether err is a cause of f. A user's error that cannot be compared is none.
+// has reports whether err is a cause of f. One that cannot be compared is none.
 func (f *failure) has(err error) bool {
 	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)
 }

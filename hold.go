@@ -88,7 +88,7 @@ func (m *Mutex) Fence() uint64 {
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
 // ExtendContext makes the lock last for its expiry from now on. It moves Until and returns true if a quorum confirms
-// that before the old Until. It waits until then, or until ctx is done; for an adopted value that has not been
+// that before the old Until. It waits at most until then, until ctx is done, or, for an adopted value that has not been
 // extended, for the node deadline.
 //
 // After ErrExtendFailed, with ErrNoQuorum if too few nodes answered, the lock is held until the old Until: try again,

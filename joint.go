@@ -39,7 +39,6 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
 
-// union returns the pools of both sets, one for each node, and their rule.
 func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	for i, p := range before {
 		pools = append(pools, p)
@@ -58,7 +57,7 @@ func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	return pools, rule
 }
 
-// sameNode returns the index of the pool that is known to lead to the node and the keys of p, -1 if there is none.
+// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known.
 func sameNode(pools []pool.Pool, p pool.Pool) int {
 	if quorum.Unusable(p) != nil {
 		return -1

@@ -77,8 +77,7 @@ func (m *Mutex) label() string {
 	return m.room.Name()
 }
 
-// Names returns the names of the lock, its Redis keys, sorted and without duplicates: also those that no lock can have,
-// and none if NewMultiMutex was given none.
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates, even if no lock can have them.
 func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
 
 func (m *Mutex) names() []string {
@@ -100,9 +99,10 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 // BY DEFAULT LOCK GIVES UP AFTER ABOUT 4.7 S, before the lock of a crashed holder expires (8 s). WithWait sets how long
 // it waits. With WithTries(0) it waits until ctx is done.
 //
-// On success m is held until Until, which counts from before the first request of the attempt that won. After that
-// another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any other holder:
-// only Do is reentrant. On failure keys already set are released in the background.
+// On success m is held until Until, which counts from before the first request of the attempt that won, minus drift.
+// After that another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any
+// other holder: only Do is reentrant. On failure nothing was acquired, and keys already set are released in the
+// background.
 //
 // Errors:
 //
@@ -628,7 +628,6 @@ func (m *Mutex) current() *lease.Lease {
 	return h
 }
 
-// holdOrAdopted returns the current term, or the hold to adopt before there is one.
 func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -646,7 +645,6 @@ func (m *Mutex) failure(op string, why ...error) error {
 	return f.inV4()
 }
 
-// interruption returns what may have ended an operation early: ctx, or Close.
 func (m *Mutex) interruption(ctx context.Context) error {
 	var closed error
 	if m.core.keeper.IsClosed() {

@@ -121,8 +121,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call that could wait for a Do around it. lines are what the Do has, and missing
-// says what it has not.
+// waitsForItself returns the error of a call that could wait for a Do around it. missing says what that Do lacks.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	slices.Sort(lines)
 	has := "holds " + quotedAll(lines)
@@ -132,7 +131,6 @@ func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	return fmt.Errorf("%w: a Do around the call %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
 
-// checkTerms returns an error that names the first option of m that asks for more than h has.
 func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	has := h.Terms().Timing
 	delay, hasDelay := want.TTL-want.Expiry, has.TTL-has.Expiry
@@ -175,9 +173,9 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 // errHeldByItself is for kinds with sharesName.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. It looks
-// again after each retry delay, and when the hold ends. Each look that finds m held uses one of the limit tries (0: no
-// limit). left is how many are left.
+// awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. Each look
+// that finds m held, after a retry delay or when the hold ends, uses one of the limit tries (0: no limit). left is how
+// many are left.
 func (m *Mutex) awaitOwn(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
@@ -208,7 +206,7 @@ func (m *Mutex) awaitOwn(
 // A nest is the hold of a Do and the calls that are on it: the outermost, which has locked, and those that have joined.
 // The hold goes on until all their functions have returned.
 type nest struct {
-	mutex *Mutex // of the outermost call, as first
+	mutex *Mutex // of the outermost call
 	hold  *lease.Lease
 	limit int // its WithNesting; 0: no limit
 	first scope
@@ -219,7 +217,7 @@ type nest struct {
 	stopped bool
 	cause   error         // nil if the outermost function has returned
 	shared  bool          // no exclusive call may join
-	over    bool          // by Unlock
+	over    bool          // Unlock has ended the hold
 	alone   chan struct{} // closed when no joined call is left: finish waits for it
 }
 
@@ -299,7 +297,7 @@ func (n *nest) stop(cause error) {
 	}
 	n.mu.Unlock()
 	for _, cancel := range cancels {
-		if cancel != nil { // begun
+		if cancel != nil { // the function has begun
 			cancel(cause)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
-// lock is exclusive without WithShared and WithPermits. The name must not be empty. {x}:queue, {x}:fence, {x}:slots and
-// {x}:slot:0 (or another number) are reserved for the name x. With such a name, or an out-of-range option, every
+// lock is exclusive without WithShared and WithPermits. Names {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or
+// another number) are reserved for the name x. With an empty or reserved name, or an out-of-range option, every
 // operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := r.newMutex(r.prefix() + name)
@@ -48,7 +48,7 @@ func (r *Redsync) newMutex(key string) *Mutex {
 	return m
 }
 
-// With returns a Redsync on the same nodes, with other defaults for its locks. Close of either closes both.
+// With returns a Redsync on the same nodes, with other defaults for its locks. Close of one closes both.
 func (r *Redsync) With(options ...Option) *Redsync {
 	m := r.newMutex(r.prefix())
 	m.apply(options)
@@ -98,7 +98,6 @@ func (m *Mutex) apply(options []Option) {
 	}
 }
 
-// settle makes what follows from the settings of m, and shares them if possible.
 func (m *Mutex) settle() {
 	if m.changed && m.core != nil {
 		set, shared := m.core.recents.settle(m.set)

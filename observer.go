@@ -141,7 +141,6 @@ func (e *events) over(h any) {
 	}
 }
 
-// ofWatchdog returns a context with the values of the call that acquired the lock.
 func (e *events) ofWatchdog() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,7 +159,6 @@ func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) 
 		observe.Waiting{Name: e.name, Mode: e.mode, Start: start.Wall, Call: number})
 }
 
-// tellLater queues an event for a function of e.to.later.
 func tellLater[E any](ctx context.Context, e *events, hook func(context.Context, E), event E) {
 	if hook != nil {
 		e.notices.Add(e.to, func() { hook(ctx, event) })

@@ -137,7 +137,7 @@ type answers struct {
 	rule    form
 	nodes   claim.Nodes // one for each server
 	denying claim.Nodes // until somebody changes a setting
-	silent  bool        // one at least
+	silent  bool        // a node has not answered
 	missing *failure    // what is wrong with the others
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended. The holder may rely on it for the expiry
-// minus drift (1 % + 2 ms by default). The default is 8 s. The range is from more than drift (3 ms by default) to 100
-// years (of 365 days), together with WithLockDelay. It is cut to whole milliseconds. A short expiry frees the lock of a
-// dead holder soon; a long one tolerates longer pauses.
+// minus drift (1 % + 2 ms by default). The default is 8 s. It must be longer than drift (at least 3 ms by default), and
+// with WithLockDelay at most 100 years (of 365 days). It is cut to whole milliseconds. A short expiry frees the lock of
+// a dead holder soon; a long one tolerates longer pauses.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -59,7 +59,7 @@ func WithWait(d time.Duration) Option {
 // that clients do not collide again and again.
 //
 // With the default, a try asks no node while a quorum can wake the waiter: the process asks each about twice a second.
-// A delay that you set makes an attempt each time: for programs such as redsync v4, which release without a wake-up.
+// A delay that you set makes an attempt each time: set one if programs such as redsync v4 release without a wake-up.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
@@ -148,8 +148,8 @@ func WithOwner(label string) Option {
 // default is none. Braces are out of range, except those of a hash tag, as in {app}:, which puts all locks into one
 // slot.
 //
-// With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders", in names, errors, events, the log, Status and
-// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. Other such names need
+// With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders", also in errors, events, the log, Status and
+// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. To lock another such name:
 //
 //	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
 //
@@ -219,8 +219,8 @@ func WithShufflePools(bool) Option {
 // WithSetNXOnExtend makes Extend set missing keys again while the lock is held, so that nodes that lost their data hold
 // it again. Such a key does not count as a grant in the same Extend.
 //
-// Then missing keys do not prove a loss before Until: only values of others that leave no quorum do. So do not unlock
-// the same lock elsewhere (WithValue) or delete its keys by hand: the holder would set them again.
+// With it, missing keys do not prove a loss before Until: only values of others that leave no quorum do. So do not
+// unlock the same lock elsewhere (WithValue) or delete its keys by hand: the holder would set them again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
@@ -232,9 +232,9 @@ func WithWatchdog() Option {
 	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
 
-// WithMaxHold sets how long the lock can be held, from the start of the attempt that acquired it, however often it is
-// extended: more than 0. At the limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock when it
-// expires. The default is no limit.
+// WithMaxHold sets for how long the lock can be held, more than 0, from the start of the attempt that acquired it,
+// however often it is extended. At the limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock when
+// it expires. The default is no limit.
 func WithMaxHold(limit time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if limit <= 0 {
@@ -282,8 +282,8 @@ func WithFair() Option {
 // WithFencing gives each lock a fencing token: see Mutex.Fence. The default is off. EVERY CLIENT THAT LOCKS THE NAME
 // and writes to what it protects must set it: a Lock without it gets no token.
 //
-// Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one or two more round trips if that
-// is ahead of this client's clock. Locks are not handed over within the process.
+// Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one or two more round trips if the
+// last token is ahead of this client's clock. Locks are not handed over within the process.
 //
 // The tokens rise if clocks of clients differ by less than 24 hours, and no node restarts empty, unless it has
 // pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.
@@ -316,10 +316,8 @@ func WithHandOver(b bool) Option {
 }
 
 // WithShared makes a Mutex a reader: any number of readers can hold a name at once, but none together with a writer,
-// which is any lock on the name without it, also of NewMultiMutex or redsync v4. The default is off.
-//
-// Later readers wait behind a writer that waits in Lock. TryLock and redsync v4 find the name taken while readers
-// overlap.
+// which is any lock on the name without it, also of NewMultiMutex or redsync v4. The default is off. Later readers wait
+// behind a writer that waits in Lock.
 //
 // Use a Mutex for each reader, or Do. A read inside a read needs Do with the context of the outer Do: otherwise it can
 // deadlock with a writer that waits. Readers of one process may share a lock. See docs/readers.md, and
@@ -330,8 +328,9 @@ func WithShared() Option {
 
 const maxPermits = script.MaxPermits
 
-// WithPermits makes a Mutex take one of n permits of its name, 1 to 256, instead of the lock, which it does not
-// exclude. All clients should set the same n: the largest in use is the limit. A permit has no fencing token.
+// WithPermits makes a Mutex take one of n permits of its name, 1 to 256, instead of the lock. Permits do not exclude
+// the lock of the name. All clients should set the same n: the largest in use is the limit. A permit has no fencing
+// token.
 //
 // Use a Mutex for each holder, or Do. Inside a Do that has a permit, a call for another of the name fails with
 // ErrNested. See docs/permits.md, and docs/reference.md for what excludes WithPermits.

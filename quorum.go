@@ -82,7 +82,7 @@ func (m majority) asOne(a, b int) majority {
 
 // A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed. A
 // node in both counts in both. So any quorum shares a node with every quorum of either set. It implements claim.Rule.
-type form struct{ before, after majority } // no nodes if there is one set
+type form struct{ before, after majority } // after has no nodes if there is one set
 
 func formOf(n int) form { return form{before: majority{claim.FirstNodes(n)}} }
 

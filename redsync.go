@@ -83,7 +83,6 @@ type core struct {
 	closeErr error
 }
 
-// newCore returns a core on pools. err is why they cannot be used.
 func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	c := &core{notices: &notice.Queue{}, err: err, closed: make(chan struct{})}
 	c.member = queue.GroupOf(pools, rule).Join()

@@ -108,7 +108,6 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	return names, rest == ""
 }
 
-// lengthsOf returns the lengths in a mode of several names, and false for another text.
 func lengthsOf(mode string) (lengths []int, ok bool) {
 	parts := strings.Split(mode, "-")
 	if parts[0] != modeNames || len(parts) < 3 {

@@ -68,7 +68,7 @@ type Status struct {
 	State    string   // of several names: held if one is, free if all are
 	Holders  []Holder // those whose keys last longest first
 	Waiters  []Waiter // those that wait longest first
-	Register uint64   // the highest fencing register: a failed attempt may have raised it
+	Register uint64   // highest fencing register, not the holder's token: a failed attempt may have raised it
 	Nodes    []NodeStatus
 	Names    []Status // of several names: one for each, without Nodes
 }
@@ -92,7 +92,7 @@ type Holder struct {
 // A Waiter is a process in the queues of a quorum of nodes, from its first failed attempt on, if its user may write to
 // the queue. Its place may outlast the wait by a second, even beside its own lock.
 type Waiter struct {
-	Process uint64 `json:",string"` // that it has drawn, for all locks of one New or Open
+	Process uint64 `json:",string"` // a number that the process has drawn, for all locks of one New or Open
 	Count   int    // places; several waiters may share one
 }
 

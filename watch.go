@@ -78,8 +78,7 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	return watch.Begin(l), nil
 }
 
-// holdersText returns the Holders of a watch.Lock. keys are the slots of a semaphore if permits is true, otherwise
-// those of so many names.
+// holdersText returns the Holders of a watch.Lock. keys are the slots of a semaphore if permits is true.
 func holdersText(keys []int, names int, permits bool) func(lease.Inspected) string {
 	return func(seen lease.Inspected) string {
 		var b strings.Builder
