@@ -33,7 +33,6 @@
 //   - Time: a lock starts before its first request is sent, and counts the longer of monotonic and wall time. So it
 //     ends for its holder before its keys expire. Nothing revives it.
 //   - Loss: [Mutex.Lost] is closed soon after Until at the latest, even if no node can be reached.
-//   - Values: a value that your code has read ([Mutex.Value]) is never used again.
 //   - Results: true never comes with an error, and false never without one.
 //   - Availability: a minority of nodes that are down costs no time, except in three waits. Without a majority an
 //     attempt fails after the node deadline ([WithNodeTimeout], 0.4 s by default). See docs/safety.md.

@@ -26,7 +26,7 @@ const (
 )
 
 // These are for nodes that need up to half a second for an answer: maxReach bounds each step of opening a connection,
-// and maxFar is the longest node deadline of a node known to be far.
+// maxFar the node deadline of a node known to be far.
 const (
 	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// Errors of the package, for errors.Is: the error of a method wraps one of them together with the cause.
+// Errors of the package, for errors.Is: a method's error wraps one of them together with the cause.
 var (
 	// ErrFailed is the error of a Lock, TryLock, Do, TryDo or Lead that has acquired nothing because others have the
 	// lock, have taken some nodes at the same moment, or are ahead in this process. Except in the last case, *ErrTaken

@@ -27,20 +27,21 @@ import (
 // Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
 	core    *core
-	room    claim.Keyed // with one name
+	room    claim.Keyed // the name and the claim, of a lock on one name
 	several *several    // nil with one name
 	set     *settings   // shared unless changed; nil in the zero Mutex
-	terms   lease.Terms // unused without a policy: an option was applied after NewMutex
+	terms   lease.Terms // derived from set; unused if an option was applied after NewMutex
 
 	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
 	hold     *lease.Lease  // nil before the first, and after Unlock and Detach
 	unlocks  lease.Unlocks // the last Unlock, until the next Lock
 	nest     *nest         // of the last Do or Downgrade, whose hold may be over
 	adopts   *adoption     // of WithValue or WithSequencer, until there is a hold
-	usedByDo bool          // by a Do: see forDo
+	usedByDo bool          // see forDo
 	changed  bool          // set is m's own: see change
 }
 
+// A several is the names of a lock on several names.
 type several struct {
 	label string   // "" if there are no names or too many
 	names []string // sorted and distinct
@@ -159,7 +160,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	h, err := m.acquire(ctx, t, start, once, &waits)
 	returned = true
 	if err != nil {
-		tryDo := once && inDo
+		tryDo := once && inDo // which returns no error
 		if m.set.owner != "" && !m.set.leads && !tryDo && !m.core.keeper.IsClosed() {
 			err = takenBy(t, err) //nolint:contextcheck // the context of the call may have ended
 		}
@@ -212,7 +213,7 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 		err := m.begin(h)
 		switch {
 		case errors.Is(err, errHeldByItself):
-			continue // by another call: wait for its end
+			continue // another call has locked m: wait for the end of that hold
 		case errors.Is(err, ErrLockAlreadyExpired):
 			return nil, errTooLate
 		}
@@ -239,7 +240,7 @@ func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Fail
 	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
-// gaveUp returns notes for a person: how long a call has tried, which Mutex here has the lock, and when the keys run
+// gaveUp returns notes for a person: how long a call has tried, which Mutex here has the lock, and when its keys run
 // out.
 func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {

@@ -170,7 +170,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// errHeldByItself is for kinds with sharesName.
+// errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
 // awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. Each look
@@ -213,9 +213,9 @@ type nest struct {
 
 	mu      sync.Mutex          // guards what follows, and what scopes say is guarded
 	joined  map[*scope]struct{} // calls whose functions have not returned
-	writers int                 // of the joined calls
+	writers int                 // how many joined calls are exclusive
 	stopped bool
-	cause   error         // nil if the outermost function has returned
+	cause   error         // why it was stopped; nil if the outermost function has returned
 	shared  bool          // no exclusive call may join
 	over    bool          // Unlock has ended the hold
 	alone   chan struct{} // closed when no joined call is left: finish waits for it

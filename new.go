@@ -21,10 +21,9 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 // NewMultiMutex returns a lock on several names: it has all of them or none, and excludes every other lock on one of
 // them. There must be 1 to 64 names, each as for NewMutex, in any order. With one name it is a plain lock.
 //
-// An attempt takes one round trip. Locks on several names cannot deadlock, but without WithFair locks on single names
-// may overtake them again and again. Fence returns one token for all. With a Redis Cluster or a Ring, the names need a
-// common hash tag, as in {acc}:1 and {acc}:2. WithValue, WithShared and WithPermits are errors, and WithHandOver has no
-// effect. See docs/several-names.md.
+// Locks on several names cannot deadlock, but without WithFair locks on single names may overtake them again and again.
+// Fence returns one token for all. With a Redis Cluster or a Ring, the names need a common hash tag, as in {acc}:1 and
+// {acc}:2. WithValue, WithShared and WithPermits are errors, and WithHandOver has no effect. See docs/several-names.md.
 func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	all := distinct(names)
 	if len(all) == 1 {

@@ -185,8 +185,8 @@ func (c *core) askAll(ctx context.Context) answers {
 	return a
 }
 
-// askAgain asks again for Open, until a quorum has answered or no answer can change the outcome. It returns the last
-// answers that ctx has not cut short.
+// askAgain asks again for Open, until a quorum has answered or none can. It returns the last answers that ctx has not
+// cut short.
 func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answers {
 	end, has := ctx.Deadline()
 	if !has {

@@ -162,10 +162,10 @@ func (f form) spare(answered claim.Nodes) int {
 }
 
 var (
-	// errWaiting: Lock asked no node, because other waiters of this process were ahead.
+	// errWaiting is for a Lock that asked no node, because other waiters of this process were ahead.
 	errWaiting = errors.New("redsync: others of this process wait for it")
 
-	// errTooLate: the attempt has won, but its validity had passed.
+	// errTooLate is for an attempt that has won, but whose validity had passed.
 	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
 )
 
@@ -194,7 +194,7 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 func notAcquired(name string, lines []string, o lease.Outcome) error {
 	f := &failure{nodes: errorsOf(o.Result)}
 	if o.IsUnopened() {
-		return f
+		return f // the context is the reason
 	}
 	if !o.Heard() {
 		f.causes = []error{noQuorum(o.Result)}

@@ -65,9 +65,9 @@ type options struct {
 	noHandOver bool  // WithHandOver(false)
 	several    bool  // NewMultiMutex
 	leads      bool  // Lead
-	givenTries bool  // of this Mutex, or of this With
+	givenTries bool  // WithTries is given to this Mutex, or to this With
 	givenWait  bool  // so is WithWait
-	err        error // the first
+	err        error // of the first option or name that cannot be used
 }
 
 // A DelayFunc returns how long to wait before attempt number tries + 1.
