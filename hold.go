@@ -153,7 +153,7 @@ func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
 	return m.extended(waiting, "extend", h, res, over)
 }
 
-// extended returns what an operation that prolongs h returns. over is why h cannot be.
+// extended returns what an operation that prolongs h returns. over is why h cannot be prolonged.
 func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quorum.Result, over error) (bool, error) {
 	switch {
 	case over == nil && res.Won:

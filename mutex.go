@@ -128,7 +128,7 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 // milliseconds or round trips: otherwise calls at the same moment could all fail although the lock was free. It begins
 // no repetition when ctx is done, or after the node deadline, unless a permit was seen free.
 //
-// It fails at once if a quorum refuses before any node grants. With WithFailFast(false) it waits for all nodes.
+// By default it fails at once if a quorum refuses before any node grants: see WithFailFast.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err

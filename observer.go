@@ -21,8 +21,8 @@ import (
 
 // observers are who is told of events. They are immutable, because Mutexes share them. nil tells nobody.
 type observers struct {
-	hooks   []*observe.Hooks // of WithHooks
-	loggers []*slog.Logger   // of WithLogger
+	hooks   []*observe.Hooks
+	loggers []*slog.Logger
 
 	// These tell all hooks and loggers, in the order of the options. A function is nil if nobody listens.
 	now       observe.Hooks

@@ -100,7 +100,7 @@ func WithTimeoutFactor(factor float64) Option {
 
 // WithNodeTimeout sets the node deadline: how long an operation that is not decided yet waits for a silent node. The
 // default is 5 % of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 <
-// timeout <= half of the validity. A short one gives up on slow nodes soon; a long one tolerates slow networks.
+// timeout <= half of the validity.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if timeout <= 0 {
@@ -117,7 +117,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // value again, but not with Current or Detach: its other Mutexes find the name taken while a lock has it.
 //
 // Lock fails at once if the function returns an error, an empty value, one that begins with "readers\n", or with
-// WithShared one that contains "\n". It excludes WithOwner. See docs/reference.md.
+// WithShared one that contains "\n". It excludes WithOwner.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -263,8 +263,8 @@ func WithMinHold(d time.Duration) Option {
 
 // WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: after
 // a holder that ends without Unlock, work that it had begun has time to end. Unlock frees the lock at once. The delay
-// is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. It is
-// Chubby's lock-delay (Burrows, OSDI 2006).
+// is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source:
+// Chubby (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }

@@ -29,7 +29,6 @@ func (m majority) quorum(nodes claim.Nodes) bool {
 
 func (m majority) blocks(nodes claim.Nodes) bool { return !m.quorum(m.nodes &^ nodes) }
 
-// tooFew says why so many answers decide nothing.
 func (m majority) tooFew(c claim.Count) string {
 	n := m.nodes.Len()
 	switch {

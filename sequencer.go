@@ -153,7 +153,7 @@ const (
 	sequencerModeForm = "redsync2" // others: then mode, name, token and value
 )
 
-// String returns s as a text of letters, digits, -, _ and dots. It contains the value, so it is as secret as that.
+// String returns s as a text of letters, digits, -, _ and dots. It contains the value, a secret.
 func (s Sequencer) String() string {
 	form := sequencerForm
 	if s.Mode != modePlain {
@@ -220,12 +220,12 @@ func distinct(names []string) []string {
 	return slices.Compact(all)
 }
 
-// Format writes the name and the token, for every verb, and not the value: String does.
+// Format writes the name and the token, for every verb, without the value.
 func (s Sequencer) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "redsync.Sequencer(%s, token %d)", quoted(s.Name), s.Token)
 }
 
-// LogValue returns the name and the token, for package slog, and not the value: String does.
+// LogValue returns the name and the token, for package slog, without the value.
 func (s Sequencer) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", journal.CutName(s.Name)), slog.Uint64("token", s.Token))
 }
