@@ -10,13 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file gives a hold to another Mutex, also of another process, and takes it over there.
-
-// Sequencer returns the Sequencer of the current hold, or the zero value if m is not held.
-// From then on the value belongs to this hold alone, as after Value: Unlock does not hand
-// the lock over, so the Sequencer is no longer current after Unlock. If other readers share
-// the hold by then (see WithShared), it is the Sequencer of all of them: it stays current until
-// the last of them has unlocked, and nobody can adopt it.
+// Sequencer returns the Sequencer of the current hold, the zero value if m is not held. From then on Unlock does not
+// hand the lock over, so the Sequencer is no longer current after it. If other readers share the hold (WithShared), it
+// stays current until the last of them has unlocked, and nobody can adopt it.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {
@@ -28,22 +24,20 @@ func (m *Mutex) Sequencer() Sequencer {
 	return sequencerOf(h)
 }
 
-// Detach gives the lock away without releasing it. Another Mutex, also of another process, takes it over with the
-// Sequencer that Detach returns: see WithSequencer. It should call Extend or Do before Until has passed.
+// Detach gives the lock away without releasing it. A Mutex with WithSequencer, also of another process, takes it over:
+// it should call Extend or Do before Until.
 //
-// After success m is not held, and nothing that m or its Redsync does later touches the lock: the watchdog has
-// stopped, Close does not unlock it, and Lost is not closed. Detach waits until the nodes have answered what could
-// set or prolong a key, at most for the node deadline or until ctx is done.
+// After success m is not held, and neither m nor its Redsync touches the lock: Close does not unlock it, and Lost is
+// not closed. Detach waits for answers at most for the node deadline or until ctx is done.
 //
 // Errors:
 //
-//   - ErrNotHeld, also for an adopted value that has not been extended, and for the second of two calls at once.
-//   - ErrLockAlreadyExpired or ErrLockLost, if the lock is over. If Until passes while Detach waits, both match.
-//   - The error of ctx, and its cause, if ctx is already done.
+//   - ErrNotHeld, also for an adopted value that has not been extended.
+//   - ErrLockAlreadyExpired or ErrLockLost, if the lock is over. If Until passes meanwhile, both match.
+//   - The error of ctx, and its cause, if ctx was done before.
 //   - ErrClosed.
-//   - An error that says why this lock cannot be detached: Do or Lead will unlock it, other readers share it (see
-//     WithShared), or it has WithMinHold.
-//   - An error that names an option or a name that cannot be used.
+//   - One that says why this lock cannot be detached (Do or Lead will unlock it, other readers share it, or it has
+//     WithMinHold), or that names an option or a name that cannot be used.
 func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	ctx = orBackground(ctx)
 	if _, err := m.beginCall(); err != nil {
@@ -57,10 +51,10 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	}
 	waiting, stop := apartFrom(ctx, h)
 	defer stop()
-	h.End(nil) // from here on nothing more is sent for h
+	h.End(nil)
 	h.AwaitReplies(waiting)
 	left, err := h.EndLate(clock.Now())
-	// Waiters of this process relied on an Unlock of m, which will not come now. Make them ask the nodes.
+	// Waiters of this process relied on an Unlock, which will not come. Make them ask the nodes.
 	m.core.member.Group.Nudge(h.Claim().Lines())
 	if err != nil {
 		h.ClearUnlessDelayed()
@@ -71,7 +65,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 		told, e := false, eventsOf(h.Terms())
 		e.over(h)
 		defer func() {
-			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
+			if !told { // an observer has panicked, so the caller gets no Sequencer
 				h.ClearAway()
 			}
 		}()
@@ -83,8 +77,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	return sequencerOf(h), nil
 }
 
-// cutOff ends the current term for Detach and removes it from m. If the term may not be detached,
-// cutOff changes nothing and returns why.
+// cutOff ends the current term and removes it from m. If it fails, it has changed nothing.
 func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +101,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 		return nil, m.interruption(ctx)
 	}
 	if err := h.EndHeld(now); err != nil {
-		return nil, err // h has ended since the check above, for example by Close or a loss
+		return nil, err // by Close or a loss since the check
 	}
 	m.hold = nil
 	return h, nil
@@ -121,8 +114,7 @@ var (
 		"redsync: a lock with WithMinHold cannot be detached: its receiver does not know when it was acquired")
 )
 
-// adopt extends a lock that was acquired elsewhere, and makes it m's own. from is what h was made from. adopted reports
-// whether this call made it m's own: another call may have done so before.
+// adopt extends a lock that was acquired elsewhere. adopted reports whether this call has made it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adopted, ok bool, err error) {
 	res, e := h.Confirm(ctx, from.sequencer.Token)
 	switch {
@@ -138,8 +130,7 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adop
 	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res))
 }
 
-// takeOver makes h, an adopted hold that a quorum has confirmed, the current term. If another call has
-// done the same meanwhile, takeOver prolongs that term instead.
+// takeOver makes h, which a quorum has confirmed, the current term. If another call has done so, it prolongs that term.
 func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,34 +11,32 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// Do calls Mutex.Do of a new Mutex with this name. The options configure this Mutex alone.
+// Do calls Mutex.Do of a new Mutex with this name and these options.
 func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	return r.NewMutex(name, options...).Do(ctx, fn)
 }
 
-// TryDo calls Mutex.TryDo of a new Mutex with this name. The options configure this Mutex alone.
+// TryDo calls Mutex.TryDo of a new Mutex with this name and these options.
 func (r *Redsync) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, options ...Option,
 ) (ran bool, err error) {
 	return r.NewMutex(name, options...).TryDo(ctx, fn)
 }
 
-// Do locks m as LockContext does, calls fn, and unlocks m. A watchdog extends the lock while fn runs. The context of
-// fn ends with ctx, or when the lock is lost, at Until at the latest. fn must return soon then, because Do waits for
-// it. If fn panics, Do unlocks and the panic goes on. WithWait bounds the wait alone.
+// Do locks m as LockContext does, calls fn, and unlocks m. A watchdog extends the lock meanwhile. The context of fn
+// ends with ctx, or when the lock is lost, at Until at the latest: fn must return soon then, because Do waits for it.
+// If fn panics, Do unlocks and the panic goes on.
 //
-// If ctx is that of the function of a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md.
-// If m is locked in another way, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex
-// at once.
-//
-// With WithSequencer or WithValue, Do extends the adopted lock instead of locking.
+// If ctx comes from a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md. If m is locked in
+// another way, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex at once. With
+// WithSequencer or WithValue, Do extends the adopted lock instead of locking.
 //
 // Errors:
 //
 //   - That of LockContext, or of ExtendContext for an adopted lock: fn was not called.
 //   - ErrNested, if the call conflicts with a Do around it.
-//   - ErrLockLost, joined with the error of fn, after a loss: the context of fn has that cause. It may match
-//     *ErrTaken, and never ErrFailed.
+//   - ErrLockLost after a loss, joined with the error of fn: the context of fn has that cause. It may match *ErrTaken,
+//     and never ErrFailed.
 //   - That of Unlock, joined with that of fn: ErrNotHeld if fn has unlocked m, which does not end its context.
 //   - Otherwise that of fn. If ctx has ended, the text says that this was after the lock was acquired.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
@@ -46,10 +44,9 @@ func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. ran says whether it has
-// called fn. With WithMinHold, TryDo runs a scheduled job once per tick: see docs/cron.md.
+// TryDo is Do that does not wait: it locks m as TryLockContext does. For a job once per tick see docs/cron.md.
 //
-//   - false, nil: others have the lock, or are ahead (WithFair, WithShared). That is no failure.
+//   - false, nil: others have the lock, or are ahead (WithFair, WithShared).
 //   - true, err: err is that of Do, also if fn has returned that another lock is taken.
 //   - false, err: fn was not called for another reason: too few nodes answered, ctx is done, an option or the name
 //     cannot be used, the call conflicts with a Do around it, or an adopted lock could not be extended.
@@ -61,14 +58,13 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) (ran 
 	return ran, err
 }
 
-// isContention reports whether err, with which m could not be acquired, says that others have the lock, and nothing else.
+// isContention reports whether err says that others have the lock, and nothing else.
 func isContention(err error) bool {
 	return errors.Is(err, ErrFailed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 var errNilFunc = errors.New("redsync: the function is nil")
 
-// do reports whether it has called fn. If it has not, the error says why m was not acquired.
 func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (ran bool, err error) {
 	if fn == nil {
 		return false, m.failure("do", errNilFunc)
@@ -91,9 +87,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 	return true, err
 }
 
-// forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
-// m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
-// any other case it returns m. The caller must call done when the Do has ended.
+// forDo returns the Mutex that a Do of m uses: for kinds with sharesName a twin if m is in use.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	if m.set == nil || !m.set.kind().sharesName {
 		return m, func() {}
@@ -111,24 +105,23 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	}
 }
 
-// whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
-// For a Lead it reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
-// unlocked, joined with that of fn.
+// whileHeld calls fn while m has h, waits for the calls that have joined h, and unlocks h. For a Lead, isLost says that
+// h was lost before fn had returned.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(ctx, h)
 	working, cancel := context.WithCancelCause(s)
 	defer func() {
 		if m.set.leads {
-			isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // false if fn has unlocked m: then Err returns ErrNotHeld
+			isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // false if fn has unlocked m
 		}
 		cancel(nil)
 		s.nest.finish(s)
-		over := overSince(h) // before the release, because afterwards Err returns ErrNotHeld
-		// The end of ctx must not cut the release. A ctx that cannot end needs no copy.
+		over := overSince(h) // before the release: then Err returns ErrNotHeld
+		// The end of ctx must not cut the release.
 		if ctx.Done() != nil {
 			ctx = context.WithoutCancel(ctx)
 		}
-		// Unlock only h: fn may have unlocked m, and another call may have locked m since.
+		// fn may have unlocked m, and another call locked it.
 		_, unlocked := m.unlockOnly(ctx, h)
 		if loss := m.lossSince(h, unlocked); loss != nil {
 			over = loss
@@ -144,8 +137,6 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, m.endedBy(ctx, working, fn(working)) //nolint:contextcheck // s has ctx
 }
 
-// whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
-// with that of fn.
 func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
 	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
@@ -163,7 +154,7 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
 }
 
-// overSince returns why h is over, nil while it is held. A loss counts although the function has unlocked h after it.
+// overSince returns why h is over. A loss counts even if h was unlocked after it.
 func overSince(h *lease.Lease) error {
 	over := h.Err(clock.Now())
 	if loss := h.Loss(); loss != nil {
@@ -172,19 +163,17 @@ func overSince(h *lease.Lease) error {
 	return over
 }
 
-// lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
-// out. unlocked is the error of Unlock.
+// lossSince returns why h was lost. Often only the release, which returned unlocked, finds that out.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 	loss := h.Loss()
 	if loss == nil && unlocked != nil && m.current() == h {
-		return asLost(ErrClosed, nil) // Close has begun meanwhile, and is about to end h
+		return asLost(ErrClosed, nil) // Close is about to end h
 	}
 	return loss
 }
 
-// withLoss returns the error of a Do whose hold was lost: told, which says that, joined with err, the error of the
-// function. If err is the loss itself, which is the cause of the function's context, or the error of a Do that has joined
-// the hold, the loss is not said again.
+// withLoss joins told, which says that the hold of a Do was lost, with err, the error of the function, which may say so
+// already: as the cause of its context, or from a Do that has joined the hold.
 func withLoss(told, loss, err error) error {
 	if tells(err, told) {
 		return err
@@ -195,8 +184,7 @@ func withLoss(told, loss, err error) error {
 	return errors.Join(told, err)
 }
 
-// tells reports whether err, or an error that is joined to it, tells of the loss that told tells of: a Do inside has lost
-// the same lock.
+// tells reports whether err, or an error joined to it, tells of the same loss as told.
 func tells(err, told error) bool {
 	if tellsOfOne(err, told) {
 		return true
@@ -205,8 +193,8 @@ func tells(err, told error) bool {
 	return ok && slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return tells(one, told) })
 }
 
-// tellsOfOne reports whether a and b are failures of one operation on one lock because of one loss. They then have the
-// very list of causes of that loss: see add. Another loss may have equal causes.
+// tellsOfOne reports whether a and b are failures of one operation on one lock by one loss: they share the list of
+// causes (see add). Equal causes may be of another loss.
 func tellsOfOne(a, b error) bool {
 	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
 	g, isOther := b.(*failure) //nolint:errorlint // see above
@@ -214,16 +202,15 @@ func tellsOfOne(a, b error) bool {
 		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
-// endedBy returns err, with which a function has returned that had the context working. If the end of ctx, the context
-// that the caller gave, is the reason, it says that the lock was acquired: a bare "context deadline exceeded" reads as if it
-// was not.
+// endedBy returns err, the error of a function. If the end of ctx, the caller's, is the reason, it says that the lock
+// was acquired: a bare "context deadline exceeded" reads as if it was not.
 func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
 		return err
 	}
-	var told *afterLock // in this branch alone, because it is allocated
+	var told *afterLock
 	if errors.As(err, &told) || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
-		return err // a Do inside of this one has said so, or fn has failed for another reason
+		return err // an inner Do has said so, or another reason
 	}
 	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
 }
@@ -240,7 +227,6 @@ func (e *afterLock) Error() string {
 
 func (e *afterLock) Unwrap() error { return e.err }
 
-// doing returns the operation that the error names if the lock was lost: "lead" or "do".
 func (s *settings) doing() string {
 	if s.leads {
 		return "lead"
@@ -248,7 +234,6 @@ func (s *settings) doing() string {
 	return "do"
 }
 
-// lockInDo returns the hold of a Do: the one that m adopts, or a new one.
 func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
 	if _, from := m.holdOrAdopted(); from != nil {
 		if h, err := m.adoptInDo(ctx); h != nil || err != nil {
@@ -258,8 +243,7 @@ func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
 	return m.lock(ctx, once, true)
 }
 
-// adoptInDo makes the adopted value of m a hold of Do. It returns nil if another call has done so
-// first, because then the hold belongs to that call.
+// adoptInDo makes the adopted value of m a hold of Do. It returns nil if another call has done so.
 func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -280,16 +264,12 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	return nil, err
 }
 
-// Context returns a context for work that needs the current lock of m. It is derived from parent, and ends when the
-// lock ends: before Unlock, Detach or Close sends anything, or when it is lost, at Until at the latest. A later Lock
-// does not revive it.
+// Context returns a context, derived from parent, that ends with the current lock of m: before Unlock, Detach or Close
+// sends anything, or when the lock is lost, at Until at the latest. If m is not held, it is over at once. After a loss
+// context.Cause matches ErrLockLost. After Unlock or Detach it is context.Canceled.
 //
-// After a loss context.Cause is what Err returns, and matches ErrLockLost. After Unlock or Detach it is
-// context.Canceled. If m is not held, the context is over at once.
-//
-// Call Context once after each Lock: each call uses memory until its context ends. Work that goes on is not
-// protected: see Fence. The context may be passed to Unlock, Detach or Close: the end of the lock does not cut them
-// short.
+// Call Context once after each Lock: each call uses memory until its context ends. It may be passed to Unlock, Detach
+// or Close: the end of the lock does not cut them short.
 func (m *Mutex) Context(parent context.Context) context.Context {
 	to := &ending{Context: orBackground(parent)}
 	ctx, end := context.WithCancelCause(to)
@@ -301,25 +281,24 @@ func (m *Mutex) Context(parent context.Context) context.Context {
 	to.end = end
 	to.hold.Store(h)
 	h.Listen(to)
-	context.AfterFunc(ctx, func() { h.Forget(to) }) // if parent ends, the hold may go on for long
+	context.AfterFunc(ctx, func() { h.Forget(to) }) // parent may end long before the hold
 	return ctx
 }
 
-// An ending is the context that a context of Mutex.Context is derived from. It ends that context with the hold.
+// An ending is the parent of a context of Mutex.Context, which it ends with the hold.
 type ending struct {
 	context.Context //nolint:containedctx // the parent
 
-	hold atomic.Pointer[lease.Lease] // nil once the hold has ended, which the context may outlive for long
+	hold atomic.Pointer[lease.Lease] // nil after the hold: the context may outlive it
 	end  context.CancelCauseFunc
 }
 
-// Ended implements lease.Listener. After Unlock and Detach loss is nil, which makes the cause context.Canceled.
+// Ended implements lease.Listener. loss is nil after Unlock and Detach.
 func (e *ending) Ended(loss error) {
 	e.hold.Store(nil) // before the context ends: see apart
 	e.end(loss)
 }
 
-// Value implements context.Context.
 func (e *ending) Value(key any) any {
 	if key == (bondKey{}) {
 		return e
@@ -331,12 +310,10 @@ func (e *ending) parent() context.Context { return e.Context }
 
 func (e *ending) held() *lease.Lease { return e.hold.Load() }
 
-// FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
-// Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade
-// of the Mutex. It must leave Unlock to Do or Lead. Detach fails. With WithShared or WithPermits, Do may use
-// another Mutex for the same lock (see Mutex.Do). Then FromContext returns that Mutex. If a Do has joined a hold,
-// FromContext returns the Mutex of the Do that acquired the hold. If a Do has joined several holds, FromContext
-// returns the Mutex of the innermost one.
+// FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it, else
+// nil. The function may call Remaining, Valid, Until, Fence and Downgrade of it. It must leave Unlock to Do or Lead,
+// and Detach fails. With WithShared, WithPermits, or if the Do has joined a hold, it may be another Mutex than that of
+// the Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

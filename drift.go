@@ -8,42 +8,34 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file has the rules of time: how the TTL of the keys and the validity of their holder follow from
-// an expiry. It is pure: it reads no clock and does no I/O. internal/lease obeys these rules.
-
-// clockDrift is the fixed part of the drift: the granularity of Redis expiry
-// (1 ms) and 1 ms for small TTLs, as in the Redlock algorithm.
+// clockDrift is the fixed part of the drift, as in Redlock: 1 ms for the granularity of Redis expiry, 1 ms for small
+// TTLs.
 const clockDrift = 2 * time.Millisecond
 
-// minNodeTimeout is the shortest node deadline that follows from an expiry. If half of the validity is
-// shorter, the node deadline is that half.
+// minNodeTimeout is the shortest node deadline that follows from an expiry, unless half of the validity is shorter.
 const minNodeTimeout = 50 * time.Millisecond
 
-// maxNodeTimeout is the longest node deadline that follows from an expiry by the default factor. Nodes that answer
-// later than that are not worth a wait, however long the expiry is.
+// maxNodeTimeout is the longest that follows by the default factor.
 const maxNodeTimeout = 2 * time.Second
 
-// maxTTL is the longest expiry, with its lock delay. Readers and permits note the end of a TTL in 13 digits of milliseconds,
-// which last until the year 2286. After that their keys would outlive the lock.
+// maxTTL is the longest expiry, with its lock delay. Readers and permits note the end of a TTL in 13 digits of
+// milliseconds, which last until 2286.
 const (
 	maxTTL   = 100 * 365 * 24 * time.Hour
 	maxYears = "100 years"
 )
 
-// maxReach is the longest that a node may take for one step while its connection is being opened, and maxFar the longest
-// node deadline of a node that is known to be far. Both are for nodes that are farther away than the node deadline allows,
-// up to half a second for an answer.
+// These are for nodes that need up to half a second for an answer: maxReach bounds each step of opening a connection,
+// maxFar the node deadline of a node known to be far.
 const (
 	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond
 )
 
-// timing returns the timing of locks with these options. If nodeTimeout is 0, the node deadline is timeoutFactor times the
-// expiry, at least minNodeTimeout, but never more than half of the validity, nor than maxNodeTimeout unless ownFactor is set. The
-// error names a setting that is out of its range. Options have seen to it that maxHold and minHold are not negative.
+// timing returns the timing of locks with these options, or an error that names the one out of its range.
 func (o *options) timing() (lease.Timing, error) {
 	switch {
-	case !(o.driftFactor >= 0 && o.driftFactor < 1): // true for NaN, too
+	case !(o.driftFactor >= 0 && o.driftFactor < 1): // also for NaN
 		return lease.Timing{}, outOfRange("WithDriftFactor", o.driftFactor, "0 <= factor < 1")
 	case !(o.timeoutFactor > 0 && o.timeoutFactor <= 1):
 		return lease.Timing{}, outOfRange("WithTimeoutFactor", o.timeoutFactor, "0 < factor <= 1")
@@ -52,13 +44,13 @@ func (o *options) timing() (lease.Timing, error) {
 		Expiry: o.expiry.Truncate(time.Millisecond), MaxHold: o.maxHold, Drift: driftFactor(o.driftFactor),
 	}
 	t.Validity = t.Expiry - scale(t.Expiry, o.driftFactor)
-	if t.Validity <= clockDrift || t.Expiry > maxTTL { // the former is true for an expiry of 0 or less as well
+	if t.Validity <= clockDrift || t.Expiry > maxTTL { // also for an expiry of 0 or less
 		return lease.Timing{}, outOfRange("WithExpiry", o.expiry, fmt.Sprintf(
 			"at least %v, so that it is longer than its drift, and at most %s", o.leastExpiry(), maxYears))
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(o.lockDelay)
-	if o.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // if the TTL is below the expiry, the sum has overflowed
+	if o.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // below: the sum has overflowed
 		return lease.Timing{}, outOfRange("WithLockDelay", o.lockDelay, "0 or more, with the expiry at most "+maxYears)
 	}
 	if o.minHold != 0 {
@@ -86,18 +78,15 @@ func (o *options) timing() (lease.Timing, error) {
 	return t, nil
 }
 
-// leastExpiry returns the shortest expiry that is longer than its drift, at most a year.
 func (o *options) leastExpiry() time.Duration {
 	const year = 365 * 24 * time.Hour
-	drift := min(float64(clockDrift)/(1-o.driftFactor), float64(year)) // of that expiry
+	drift := min(float64(clockDrift)/(1-o.driftFactor), float64(year))
 	return time.Duration(drift).Truncate(time.Millisecond) + time.Millisecond
 }
 
-// A driftFactor says how far two clocks may drift apart during a time d: by this fraction of d, plus
-// clockDrift. It implements quorum.Drift.
+// A driftFactor is how far two clocks may drift apart, as a fraction of the time, besides clockDrift.
 type driftFactor float64
 
-// Of returns by how much clocks may differ after d.
 func (f driftFactor) Of(d time.Duration) time.Duration {
 	drift := scale(d, float64(f))
 	if drift > math.MaxInt64-clockDrift {
@@ -106,13 +95,11 @@ func (f driftFactor) Of(d time.Duration) time.Duration {
 	return drift + clockDrift
 }
 
-// roundUp returns d rounded up to whole milliseconds.
 func roundUp(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// scale returns d * factor for 0 <= factor <= 1. It rounds up, so that a drift is never too small, and does
-// not overflow.
+// scale returns d * factor for 0 <= factor <= 1, rounded up, so that a drift is never too small.
 func scale(d time.Duration, factor float64) time.Duration {
 	scaled := math.Ceil(float64(d) * factor)
 	if scaled >= float64(d) {

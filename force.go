@@ -13,17 +13,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file lets an operator break a lock.
-
-// ForceUnlock releases the lock of another: it deletes what Inspect or Watch has found of holder, and nothing else.
-// So it never deletes the lock of the next holder. Then the first waiter is woken. m need not be held.
+// ForceUnlock releases the lock of another: it deletes what Inspect or Watch has found of holder, never the lock of the
+// next holder. m need not be held.
 //
-// FORCE ENDS EXCLUSION: the former holder may work on until it learns that the lock is gone, while the next one works
-// already. Only fencing refuses its writes (WithFencing). So make sure first that it does nothing any more.
-// docs/operating.md has an example, and says when each holder learns.
+// FORCE ENDS EXCLUSION: the former holder may work on until it learns of it, beside the next one, and only fencing
+// refuses its writes (WithFencing). First make sure that it does nothing any more. See docs/operating.md.
 //
-// It returns nil when a quorum of nodes has deleted the value. The release goes on in the background until every node
-// has confirmed it, also after an error.
+// It returns nil when a quorum has deleted the value. The release goes on in the background until every node has
+// confirmed it, also after an error.
 //
 // Errors:
 //
@@ -31,8 +28,8 @@ import (
 //   - ErrNotHeld: the holder does not have it any more, and no other is seen that excludes it.
 //   - ErrNoQuorum: too few nodes have answered. Inspect shows what has become of it.
 //   - The error of ctx, and its cause. If ctx had ended before the call, nothing was sent.
-//   - Any other says, without any traffic, why m cannot release holder: Inspect or Watch has not made it, it has a
-//     name that m lacks, or only one of the two has permits.
+//   - Any other, without any traffic, says why m cannot release holder: Inspect or Watch has not made it, it has a name
+//     that m lacks, or only one of the two has permits.
 func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -51,7 +48,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	defer stop()
 	set := m.core.keeper.Set
 	set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
-	// h was never held here. It carries the release, as for an Unlock of an adopted value.
+	// It was never held, and carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(t, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
@@ -69,8 +66,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	return m.failure("force unlock", m.interruption(waiting), unconfirmed(m.label(), res))
 }
 
-// whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld, also if too few nodes answer. The
-// release was rejected once a quorum lacked the value, so its replies do not say who else has the lock.
+// whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld. The replies to the release do
+// not tell: it was rejected once a quorum lacked the value.
 func (m *Mutex) whyNotHeld(ctx context.Context, t *lease.Terms, holder Holder) error {
 	if holder.Permits > 0 {
 		return ErrNotHeld // others may have permits beside it
@@ -80,7 +77,7 @@ func (m *Mutex) whyNotHeld(ctx context.Context, t *lease.Terms, holder Holder) e
 			slices.ContainsFunc(other.Names, func(name string) bool { return slices.Contains(holder.Names, name) })
 	}
 	i := lease.NewInspection(t)
-	s, _ := m.statusOf(i.Run(ctx, false, i.Limits())) // what was not seen does not count
+	s, _ := m.statusOf(i.Run(ctx, false, i.Limits()))
 	if !slices.ContainsFunc(s.Holders, excludes) {
 		return ErrNotHeld
 	}
@@ -99,7 +96,6 @@ var (
 	errOfLock    = errors.New("redsync: the holder has a lock, and this Mutex has permits: use one without WithPermits")
 )
 
-// claimOf returns the claim that holder has, without its value. own is the claim of m.
 func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	switch {
 	case holder.value == nil:
@@ -128,9 +124,8 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	return &room.Exclusive, nil
 }
 
-// termsToForce returns the terms of a lease with a claim that is released by force. The release is repeated until ttl is
-// over, or, for keys without an end, as long as that of a lock of m. What t says of fencing, joining, direct hand-off and a
-// minimal hold is for locks of m, and is off.
+// termsToForce returns the terms of a lease that is released by force: repeatedly for ttl, and at least as long as one
+// of m, without what t says of other locks of m.
 func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
 	p := *t.Policy
 	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0
@@ -140,8 +135,7 @@ func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms
 	return &own
 }
 
-// tellForced tells the process of the holder, if the value names it, that its lock was released by force. The message
-// follows the release on each node.
+// tellForced tells the holder's process, if the value names it, after the release on each node.
 func (m *Mutex) tellForced(holder Holder) {
 	if holder.Process == 0 {
 		return

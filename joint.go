@@ -11,29 +11,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file joins two sets of nodes, for the time in which a fleet of processes changes from one
-// set to the other.
-
 // NewJoint returns a Redsync for processes whose nodes change from the set before to the set after. Every decision
 // needs a quorum of each set, so its locks exclude those of New(before...) and those of New(after...).
 //
-// NEVER CHANGE THE NODES OF A FLEET WITHOUT NEWJOINT: two processes may then hold one lock. docs/replacing-nodes.md
-// has the steps.
+// NEVER CHANGE THE NODES OF A FLEET WITHOUT NEWJOINT: two processes may then hold one lock. docs/replacing-nodes.md has
+// the steps.
 //
-// A node in both sets counts in both, and is asked once. Write its same address into both sets: with two addresses it
-// counts in neither.
+// A node in both sets counts in both, if it has the same address in both: otherwise in neither. Errors and events
+// number the nodes of before first, then those only in after.
 //
-// Errors and events number the nodes of before first, then those only in after.
-//
-// NewJoint never fails. Every operation fails if one set cannot be used by itself, or with more than 64 nodes
-// together.
+// NewJoint never fails. Every operation fails if one set cannot be used by itself, or with more than 64 nodes together.
 func NewJoint(before, after []pool.Pool) *Redsync {
 	pools, rule := union(before, after)
 	return newRedsync(newCore(pools, rule, unusableSets(before, after, pools)))
 }
 
-// OpenJoint connects to the nodes of both sets as Open does. It returns the Redsync of NewJoint once a quorum
-// of each set has answered. An address may be in both sets.
+// OpenJoint is Open for NewJoint: it returns once a quorum of each set has answered. An address may be in both sets.
 func OpenJoint(ctx context.Context, before, after []string, options ...Option) (*Redsync, error) {
 	was, err := dial(before)
 	if err != nil {
@@ -46,8 +39,6 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
 
-// union returns the pools of both sets and the rule of the sets. For a node that is known to be in both sets, it
-// returns one pool.
 func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	for i, p := range before {
 		pools = append(pools, p)
@@ -66,8 +57,7 @@ func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	return pools, rule
 }
 
-// sameNode returns the index of the pool that is known to lead to the same node as p and to the same keys, -1 if
-// there is none.
+// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known.
 func sameNode(pools []pool.Pool, p pool.Pool) int {
 	if quorum.Unusable(p) != nil {
 		return -1
@@ -84,7 +74,6 @@ func sameNode(pools []pool.Pool, p pool.Pool) int {
 	return -1
 }
 
-// guardOf returns the length of p's restart guard, 0 if it has none.
 func guardOf(p pool.Pool) time.Duration {
 	if guarded, ok := p.(wire.Guarded); ok {
 		return guarded.RestartGuard()
@@ -92,8 +81,6 @@ func guardOf(p pool.Pool) time.Duration {
 	return 0
 }
 
-// unusableSets returns why no lock can be acquired on the joint sets, nil if no reason is known. all is the
-// pools of their union.
 func unusableSets(before, after, all []pool.Pool) error {
 	if err := unusable(before); err != nil {
 		return fail("before", "", err)

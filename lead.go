@@ -8,18 +8,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/watch"
 )
 
-// This file is about leaders. Of several processes that campaign for a name, one leads until it resigns or
-// loses the lock.
-
 // Lead waits until this process leads, and calls fn for one term. The leadership is the lock on the name, with
 // WithFencing and a watchdog. Candidates wait as in LockContext, until ctx ends or the time of WithWait is over.
 // WithTries has no effect.
 //
-// The context of fn ends with ctx, or when the leadership is lost, at Until at the latest. Only fencing stops code
-// that goes on after its context: send FromContext(ctx).Fence(), the number of the term, with every write.
+// The context of fn ends with ctx, or when the leadership is lost, at Until at the latest. Only fencing stops code that
+// goes on after it: send FromContext(ctx).Fence(), the number of the term, with every write.
 //
-// When fn returns, Lead resigns and returns its error. After a loss Lead waits for fn, pauses for 50 to 250 ms, and
-// campaigns again. If the process does not lead, the error says why. See docs/leaders.md.
+// When fn returns, Lead resigns. After a loss it waits for fn, pauses for 50 to 250 ms, and campaigns again. See
+// docs/leaders.md.
 //
 // Errors:
 //
@@ -40,37 +37,34 @@ func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context
 	return m.lead(orBackground(ctx), fn)
 }
 
-// leads is the option that makes a Mutex one of Lead.
 func leads(m *Mutex) {
 	set := m.change()
 	set.leads, set.fencing = true, true
 }
 
-// lead does what Lead does, with the name and the options of m. Each term has a Mutex of its own. Otherwise code of a
-// former term that still runs would get the token of the new term from FromContext.
+// lead is Lead with the name and the options of m. Each term has a Mutex of its own: otherwise code of a former term
+// would get the new token from FromContext.
 func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		again, err := m.twin().leadOnce(ctx, fn)
 		if !again {
 			return err
 		}
-		// The pause lets other candidates come first, and it keeps terms that are lost at once from following each
-		// other quickly. The retry delay of the user is not used, because it may be 0, or as long as an hour.
+		// The pause lets other candidates come first. The user's retry delay may be 0, or an hour.
 		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
 			return errors.Join(err, m.failure("lead", m.interruption(ctx)))
 		}
 	}
 }
 
-// leadOnce campaigns until m leads, and calls fn. It returns true if the term was lost, so that Lead campaigns again.
+// leadOnce campaigns until m leads, and calls fn. again says that the term was lost.
 func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
-		// If this goroutine was held up, the term was over before it had begun, so Lead campaigns again. No
-		// other error goes away by itself.
+		// The term was over before it began: this goroutine was held up. No other error goes away by itself.
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	watch.Tell(&m.core.keeper, m.room.Name(), watch.Leads)
-	defer watch.Tell(&m.core.keeper, m.room.Name(), watch.Leaves) // after the release, also if fn panics
+	defer watch.Tell(&m.core.keeper, m.room.Name(), watch.Leaves) // after the release, also on panic
 	return m.whileHeld(ctx, h, fn)
 }

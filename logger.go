@@ -10,20 +10,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file has the observer that writes a log. What it says of one lock it says at once, mostly at Debug. What lasts,
-// or happens to many locks at once, goes through the journal of the Redsync, which says it once.
+// This file writes the log. What lasts, or happens to many locks at once, goes through the journal of the Redsync,
+// which says it once.
 
-// denialsRepeat is how often the log says again that a node does not let waiters be woken: that lasts until somebody
-// changes the node.
+// denialsRepeat is long, because somebody must change the node.
 const denialsRepeat = time.Hour
 
 // logLines writes the lines of one logger of WithLogger.
 type logLines struct {
 	log    *slog.Logger
-	states *journal.Journal // of the core
+	states *journal.Journal
 }
 
-// hooks returns what writes the lines.
 func (l *logLines) hooks() *observe.Hooks {
 	return &observe.Hooks{
 		Attempt:            l.attempt,
@@ -74,8 +72,8 @@ func (l *logLines) notAcquired(ctx context.Context, n observe.NotAcquired) {
 	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
-// extended writes a Warn only if the nodes answered and still did not extend the lock. An extension of a lock
-// that is over has the line of the loss.
+// extended writes a Warn only if the nodes answered and did not extend the lock. A lock that is over has the line of
+// the loss.
 func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	level, message := slog.LevelDebug, "redsync: extended"
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
@@ -98,8 +96,7 @@ func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	l.write(ctx, level, message, e.Name, e.Err, args...)
 }
 
-// released writes the Error of a loss if Unlock has found that the lock was over. A lock that was over before
-// has had that line.
+// released writes the Error of a loss that Unlock has found. A lock that was over before has had that line.
 func (l *logLines) released(ctx context.Context, r observe.Released) {
 	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
 	switch {
@@ -121,7 +118,7 @@ func (l *logLines) detached(ctx context.Context, d observe.Detached) {
 
 func (l *logLines) lost(ctx context.Context, lost observe.Lost) {
 	level := slog.LevelError
-	if errors.Is(lost.Err, ErrClosed) { // the program has called Close, so the loss is no error
+	if errors.Is(lost.Err, ErrClosed) { // the program has called Close
 		level = slog.LevelDebug
 	}
 	l.write(ctx, level, "redsync: lost", lost.Name, lost.Err, "held", lost.Held)
@@ -176,8 +173,7 @@ func (l *logLines) eventsDropped(ctx context.Context, d observe.EventsDropped) {
 	}
 }
 
-// isExpected reports whether an operation on a lock that is held failed because of what the program itself has done: it
-// has ended the context, unlocked or detached the lock, or called Close, or the lock has reached its WithMaxHold.
+// isExpected reports whether an operation failed because of what the program itself has done, or of WithMaxHold.
 func isExpected(err error) bool {
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, ErrNotHeld, ErrClosed, ErrMaxHold} {
 		if errors.Is(err, cause) {
@@ -187,7 +183,7 @@ func isExpected(err error) bool {
 	return false
 }
 
-// rarely writes a Warn of a lock and a node (0 for none), if per has passed since the last one of that node.
+// rarely writes a Warn, at most once in per for a node (0 for none).
 func (l *logLines) rarely(
 	ctx context.Context, per time.Duration, message, name string, node int, err error, args ...any,
 ) {
@@ -197,7 +193,6 @@ func (l *logLines) rarely(
 	}
 }
 
-// andOmitted adds how many lines a line stands for besides itself.
 func andOmitted(args []any, total int) []any {
 	if total > 1 {
 		args = append(args, "omitted", total-1)

@@ -10,34 +10,28 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file says what kinds of locks there are, and what does not go together. A new mode has its kind here, and its
-// rows in the table of exclusions.
+// This file says what kinds of locks there are, and what does not go together.
 
 // A kind is what the constructor and the options of a Mutex make of it together.
 type kind struct {
-	// claim returns what the holds of a Mutex write on the nodes. names are those of a lock on several names. room has the
-	// claim of the name if there is only one.
+	// claim returns what the holds of a Mutex write on the nodes. room has that of a single name.
 	claim func(of *options, room *claim.Keyed, names []string) claim.Claim
 
-	// mode is what observers are told of it.
 	mode observe.Mode
 
-	// adopted returns the claim of an adopted hold, whose slots a Sequencer has told. c is what claim has returned. A
-	// nil adopted returns c.
+	// adopted returns the claim c of an adopted hold with the slots of its Sequencer. nil leaves c as it is.
 	adopted func(c claim.Claim, slots script.Slots) claim.Claim
 
-	// A Mutex that isReader shares its name with other readers.
 	isReader bool
 
-	// sharesName says that several can hold the name at once. So a grant does not prove that a former hold of the same
-	// Mutex is over.
+	// sharesName: several can hold the name at once, so a grant does not prove that a former hold is over.
 	sharesName bool
 
-	// alone is what a Do holds, in an error, if a Do inside it on the same name does not join its hold: "a permit of", and
-	// then the name. It is empty if the inner one joins.
+	// alone is empty if a Do inside another on the same name joins. Otherwise it is what the outer one holds, for an
+	// error.
 	alone string
 
-	// isFixed is why Downgrade cannot make a hold shared; nil if it can.
+	// isFixed is why Downgrade cannot make a hold shared.
 	isFixed error
 }
 
@@ -70,7 +64,6 @@ var (
 	}
 )
 
-// kind returns the kind of a Mutex with these options.
 func (o *options) kind() *kind {
 	switch {
 	case o.several:
@@ -100,7 +93,7 @@ const (
 	hasTries
 	hasWait
 
-	// What a Sequencer is of. A Mutex can have what stands above; String looks at that alone.
+	// What a Sequencer is of: String does not look at these.
 	ofPermits
 	ofLock
 	ofExclusive
@@ -137,7 +130,6 @@ var exclusions = []struct {
 	{hasWait, hasTries, "each says how long to wait for the lock"},
 }
 
-// String returns the option or the call that gives f to a Mutex.
 func (f feature) String() string {
 	return map[feature]string{
 		hasLead: "Lead", hasSeveral: "NewMultiMutex", hasShared: "WithShared", hasPermits: "WithPermits", hasFencing: "WithFencing",
@@ -146,7 +138,6 @@ func (f feature) String() string {
 	}[f&(ofPermits-1)]
 }
 
-// features returns what a Mutex with these options has.
 func (o *options) features() feature {
 	f := when(o.leads, hasLead) | when(o.several, hasSeveral) | when(o.shared, hasShared) | when(o.permits != 0, hasPermits) |
 		when(o.fencing, hasFencing) | when(o.minHold != 0, hasMinHold) |
@@ -165,7 +156,6 @@ func when(is bool, f feature) feature {
 	return 0
 }
 
-// featuresOf returns what a Sequencer of this mode is of.
 func featuresOf(mode string) feature {
 	switch _, _, permits := parsePermitsMode(mode); {
 	case permits:
@@ -178,7 +168,6 @@ func featuresOf(mode string) feature {
 	return ofLock | ofExclusive
 }
 
-// excluded returns an error if two things that a Mutex with these options has do not go together.
 func (o *options) excluded() error {
 	f := o.features()
 	for _, x := range exclusions {
@@ -189,8 +178,7 @@ func (o *options) excluded() error {
 	return nil
 }
 
-// adopt makes the options those of a lock such as the one whose hold they adopt. name is that of the Mutex, and names
-// are those of its lock. It returns the names of the adopted lock, or why the Mutex cannot adopt it.
+// adopt makes the options those of the lock whose hold they adopt, and returns its names.
 func (o *options) adopt(name string, names []string) (of []string, err error) {
 	s := o.adopts.sequencer
 	switch {
@@ -219,8 +207,6 @@ func (o *options) adopt(name string, names []string) (of []string, err error) {
 	return names, nil
 }
 
-// adoptPermits makes the options those of a permit with these slots of a semaphore with n permits. It returns an error if
-// that contradicts WithPermits or WithWeight.
 func (o *options) adoptPermits(n int, slots script.Slots) error {
 	weight := slots.Len()
 	switch {
@@ -235,8 +221,7 @@ func (o *options) adoptPermits(n int, slots script.Slots) error {
 	return nil
 }
 
-// adoptNames makes the options those of a lock on the names of the sequencer, and returns these. names are those of the
-// Mutex, which may have one name.
+// adoptNames makes the options those of a lock on the names of the sequencer. The Mutex may have one name.
 func (o *options) adoptNames(names []string) ([]string, error) {
 	s := o.adopts.sequencer
 	of, ok := s.cut()
@@ -249,7 +234,6 @@ func (o *options) adoptNames(names []string) ([]string, error) {
 	return of, nil
 }
 
-// checkPermits returns an error if WithWeight does not go together with WithPermits and WithFair.
 func (o *options) checkPermits() error {
 	switch {
 	case o.weight == 0:
@@ -264,6 +248,5 @@ func (o *options) checkPermits() error {
 	return nil
 }
 
-// noValue says why a value cannot be adopted. The error does not contain the value, because the
-// value is a secret.
+// noValue says why a value cannot be adopted, without that secret.
 const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`

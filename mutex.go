@@ -17,38 +17,36 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes. Make one
-// with Redsync.NewMutex. WithShared makes it a reader, and WithPermits makes it take one of n permits. A Mutex of
-// Redsync.NewMultiMutex is a lock on several names.
+// A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes. Make one with
+// Redsync.NewMutex or Redsync.NewMultiMutex.
 //
-// Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one may lock it and another
-// may unlock it. A nil context stands for context.Background().
+// Many goroutines may use a Mutex at once. No goroutine owns a lock: one may lock it and another may unlock it. A nil
+// context stands for context.Background().
 //
 // The zero Mutex is a stub for tests, as in redsync v4: Unlock and Valid return true, Extend returns ErrExtendFailed,
 // Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
 	core    *core
-	room    claim.Keyed // the name, and room for the claim, of a lock on one name
-	several *several    // of a lock on several names; nil if it has one
-	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
-	terms   lease.Terms // derived from set; in use only if set has a policy, because an option may be applied after NewMutex
+	room    claim.Keyed // the name and the claim, of a lock on one name
+	several *several    // nil with one name
+	set     *settings   // shared unless changed; nil in the zero Mutex
+	terms   lease.Terms // derived from set; unused if an option was applied after NewMutex
 
 	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
-	hold     *lease.Lease  // the current term; nil before the first, and after Unlock and Detach
-	unlocks  lease.Unlocks // the last Unlock, until m is locked again
-	nest     *nest         // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
-	adopts   *adoption     // the hold of WithValue or WithSequencer, until there is a hold; nil without
-	usedByDo bool          // a Do uses m; only with WithShared or WithPermits: see forDo
+	hold     *lease.Lease  // nil before the first, and after Unlock and Detach
+	unlocks  lease.Unlocks // the last Unlock, until the next Lock
+	nest     *nest         // of the last Do or Downgrade, whose hold may be over
+	adopts   *adoption     // of WithValue or WithSequencer, until there is a hold
+	usedByDo bool          // see forDo
 	changed  bool          // set is m's own: see change
 }
 
 // A several is the names of a lock on several names.
 type several struct {
-	label string   // what Name returns, but "" if there are no names or too many
+	label string   // "" if there are no names or too many
 	names []string // sorted and distinct
 }
 
-// termsBy returns the terms of m's locks by a policy.
 func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
 	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())}
 	if m.set.observers != nil {
@@ -61,13 +59,11 @@ func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
 	return t
 }
 
-// isZero reports whether m is the zero Mutex.
 func (m *Mutex) isZero() bool {
 	return m.core == nil && m.set == nil && m.several == nil && m.room.Name() == ""
 }
 
-// Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. For a lock on several names it returns all of them,
-// joined with ", ".
+// Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. Several names are joined with ", ".
 func (m *Mutex) Name() string {
 	if label := m.label(); label != "" {
 		return label
@@ -75,7 +71,6 @@ func (m *Mutex) Name() string {
 	return joinNames(m.names())
 }
 
-// label returns the name for errors and events.
 func (m *Mutex) label() string {
 	if m.several != nil {
 		return m.several.label
@@ -83,9 +78,7 @@ func (m *Mutex) label() string {
 	return m.room.Name()
 }
 
-// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one
-// name. If NewMultiMutex was given too many names, or names that no lock can have, Names still returns them.
-// If it was given no names, Names returns an empty list.
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates, even if no lock can have them.
 func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
 
 func (m *Mutex) names() []string {
@@ -98,26 +91,24 @@ func (m *Mutex) names() []string {
 	return m.room.Lines()
 }
 
-// Lock is LockContext without a context. By default it gives up after about 4.7 s: see WithTries.
+// Lock is LockContext without a context. By default it gives up after about 4.7 s.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext acquires m. It tries until the tries of WithTries are used up, the time of WithWait is over, or ctx is
 // done.
 //
-// BY DEFAULT LOCK GIVES UP AFTER ABOUT 4.7 S, before the lock of a crashed holder expires (8 s). WithWait sets how
-// long it waits. With WithTries(0) it waits until ctx is done.
+// BY DEFAULT LOCK GIVES UP AFTER ABOUT 4.7 S, before the lock of a crashed holder expires (8 s). WithWait sets how long
+// it waits. With WithTries(0) it waits until ctx is done.
 //
 // On success m is held until Until, which counts from before the first request of the attempt that won, minus drift.
-// After that another process may hold the name, even if Unlock was never called.
-//
-// If m is held already, Lock waits as for any other holder: only Do is reentrant.
-//
-// On failure nothing was acquired. Keys already set are released in the background.
+// After that another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any
+// other holder: only Do is reentrant. On failure nothing was acquired, and keys already set are released in the
+// background.
 //
 // Errors:
 //
-//   - ErrFailed, if others have the lock. *ErrTaken comes with it unless only callers of this process are ahead, and
-//     a *RedisError for each node that failed.
+//   - ErrFailed, if others have the lock. *ErrTaken comes with it unless only callers of this process are ahead, and a
+//     *RedisError for each node that failed.
 //   - ErrNoQuorum, if too few nodes answered in time.
 //   - The error of ctx, and its cause, with ErrFailed or ErrNoQuorum if the last complete attempt before says so.
 //   - ErrNested, if ctx comes from a Do that holds the name: call Do instead.
@@ -131,22 +122,19 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock is TryLockContext without a context.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext makes one attempt to acquire m, and does not wait for the lock. Its errors are those of LockContext.
+// TryLockContext makes one attempt to acquire m. Its errors are those of LockContext.
 //
-// If some nodes granted the lock and others had another value, it repeats the attempt, up to three times, each after
-// a random delay of a few milliseconds or a few round trips. Otherwise several calls at the same moment could all
-// fail, although the lock was free. No repetition begins when ctx is done, or after the node deadline (with
-// WithPermits it may, if a permit was seen free).
+// If nodes granted the lock and others had another value, it repeats the attempt up to three times, after a few
+// milliseconds or round trips: otherwise calls at the same moment could all fail although the lock was free. It begins
+// no repetition when ctx is done, or after the node deadline, unless a permit was seen free.
 //
-// By default a call fails at once if a quorum of nodes refuses before any node grants. With WithFailFast(false) it
-// waits for all nodes. See docs/design.md.
+// By default it fails at once if a quorum refuses before any node grants: see WithFailFast.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
 }
 
-// lock acquires m for a new term, returns the term, and tells the observers. If once is set, it acquires
-// m as TryLock does. If inDo is set, the term is that of a Do.
+// lock acquires m for a new term, a Do's if inDo is set, with one attempt if once is set, and tells the observers.
 func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -154,7 +142,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
-	if ctx.Value(scopeKey{}) != nil { // a Do is around the call
+	if ctx.Value(scopeKey{}) != nil {
 		if err := m.checkNested(ctx, t); err != nil {
 			return nil, m.failure("lock", err)
 		}
@@ -188,14 +176,12 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	return h, nil
 }
 
-// termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.
 func termsInDo(t *lease.Terms) *lease.Terms {
 	own := *t
 	own.Policy = t.OfDo
 	return &own
 }
 
-// acquire acquires a lease for m, and makes the lease the current term.
 func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant, once bool, waits *queue.Wait) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
@@ -227,7 +213,7 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 		err := m.begin(h)
 		switch {
 		case errors.Is(err, errHeldByItself):
-			continue // another call has locked m meanwhile, so this call waits for the end of that hold
+			continue // another call has locked m: wait for the end of that hold
 		case errors.Is(err, ErrLockAlreadyExpired):
 			return nil, errTooLate
 		}
@@ -235,10 +221,10 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 	}
 }
 
-// notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
-// from making another one. Once ctx has ended, other callers who were ahead prove nothing.
+// notAcquired returns why the last attempt failed, and what prevented another. Once ctx has ended, callers who were
+// ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Failure) error {
-	if why.Last.IsCut() && quorum.HasWaited(ctx) { // the only attempt: nodes that had not answered by then have failed
+	if why.Last.IsCut() && quorum.HasWaited(ctx) { // then silent nodes have failed
 		why.Last.Result.Cut, why.Last.Told = false, nil
 	}
 	switch {
@@ -254,8 +240,8 @@ func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Fail
 	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
-// gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
-// Mutex of this process has the lock, and when the keys run out. It returns nil if there is nothing to say.
+// gaveUp returns notes for a person: how long a call has tried, which Mutex here has the lock, and when its keys run
+// out.
 func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
@@ -282,9 +268,8 @@ func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) 
 	return fail("", "", tried, holder, ends)
 }
 
-// interrupted returns the error of a call that waits for the lock: ErrClosed after Close, the error of ctx and its
-// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter. After WithWait it is
-// all that matters.
+// interrupted returns the error of a call that waits for the lock. why, which tells why it was not acquired, does not
+// matter after Close, and alone matters after WithWait.
 func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		return fail("", "", ErrClosed, contextErrors(ctx))
@@ -295,9 +280,7 @@ func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	return fail("", "", contextErrors(ctx), why)
 }
 
-// acquired tells the observers, if there are any, that m holds h, after a call that began at start. If an observer
-// panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
-// released, as by Unlock; a lock that it adopted stays on the nodes, and m has its value as before.
+// acquired tells the observers of h. If one panics, the caller does not learn of h, so m gives it up.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, waits queue.Wait, adopted *adoption) {
 	told, e := false, eventsOf(h.Terms())
 	defer func() {
@@ -315,8 +298,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	told = true
 }
 
-// giveUp ends h, unless another call has ended it meanwhile, and makes m what it was
-// before: not held, or the holder of an adopted value, which stays on the nodes.
+// giveUp ends h, unless another call has, and makes m what it was. An adopted value stays on the nodes.
 func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	m.mu.Lock()
 	mine := m.hold == h
@@ -333,9 +315,8 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	}
 }
 
-// begin makes h, which has won, the current term of m. If m has a former term, that term is
-// over: the grant of h proves it, or replaceBy has checked it. h cannot begin if its validity
-// ended meanwhile, or if Close has begun. Then begin releases h, and the former term stays.
+// begin makes h, which has won, the current term. A former term is over: the grant of h proves it, or replaceBy has
+// checked it. If h can no longer begin, the former stays, and h is released.
 func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
@@ -344,7 +325,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case !h.Claim().HoldsAlone(): // h was granted beside the keys of the former term, so they may be kept on purpose
+	case !h.Claim().HoldsAlone(): // the former's keys were not in its way: they may be kept on purpose
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:
@@ -354,14 +335,13 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	return nil
 }
 
-// replaceBy makes h the current term, if it can begin, and returns the former term. It keeps m.mu
-// locked from the check to the replacement. Otherwise h could end after the check, and then replace
-// a term that began later.
+// replaceBy makes h the current term, and returns the former. m.mu stays locked since the check: h could end between,
+// and then replace a later term.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.set.kind().sharesName && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
-		return nil, errHeldByItself // the grant of h does not prove that the former term is over
+		return nil, errHeldByItself // h does not prove that the former is over
 	}
 	if err := h.Begin(); err != nil {
 		return nil, err
@@ -372,9 +352,8 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	return former, nil
 }
 
-// dropOver ends the current term if its validity is over. It also releases the keys of that term, because
-// they would stand in the way of the next one. With a lock delay, or if the user has seen the value, the
-// keys stay.
+// dropOver ends a current term that is over. Its keys would stand in the way of the next, so it releases them, unless
+// there is a lock delay or the user has seen the value.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -391,30 +370,27 @@ func (m *Mutex) dropOver() {
 // Unlock is UnlockContext without a context.
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has handed
-// the lock to the next waiter (see WithHandOver), or if other readers of the process go on with the lock (see
-// WithShared).
+// UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, once it has handed the
+// lock to the next waiter (WithHandOver), or if other readers of the process go on with it (WithShared).
 //
 // AFTER UNLOCKCONTEXT m IS NOT HELD, whatever it has returned, except for ErrNested. The release goes on in the
-// background until every node has confirmed it or the keys have run out, whatever happens to ctx. If ctx was done
-// before, the call still waits for the nodes, at most 500 ms: a program may exit right after it.
-//
-// A second call waits for the first. It returns true if a quorum has confirmed in time by then.
+// background until every node has confirmed it or the keys have run out. If ctx was done before, the call still waits
+// for the nodes, at most 500 ms. A second call waits for the first, and returns true if a quorum has confirmed in time
+// by then.
 //
 // Errors:
 //
-//   - ErrLockAlreadyExpired: the lock was over before a quorum confirmed the release. Another client may have held
-//     it.
+//   - ErrLockAlreadyExpired: the lock was over before a quorum confirmed the release. Another client may have held it.
 //   - ErrNoQuorum: too few nodes have answered. It is unknown whether the lock was released in time.
-//   - ErrNotHeld, which matches ErrLockAlreadyExpired too: there was no Lock, Unlock has returned true already, or
-//     the lock had ended before the first Unlock.
+//   - ErrNotHeld, which matches ErrLockAlreadyExpired too: there was no Lock, Unlock has returned true already, or the
+//     lock had ended before the first Unlock.
 //   - ErrNested: other calls of Do have joined the lock, which goes on.
 //   - The error of ctx, if ctx was done before the call.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return m.unlockOnly(orBackground(ctx), nil)
 }
 
-// unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
+// unlockOnly unlocks m: if only is not nil, only that term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err error) {
 	if m.isZero() && only == nil {
 		return true, nil
@@ -460,7 +436,6 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 	return ok, err
 }
 
-// adoptLease returns a lease for the hold that m adopts.
 func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) *lease.Lease {
 	h := lease.Adopt(t, from.valueOf(), start)
 	if adopted := m.set.kind().adopted; adopted != nil {
@@ -469,7 +444,7 @@ func (m *Mutex) adoptLease(t *lease.Terms, from *adoption, start clock.Instant) 
 	return h
 }
 
-// unlock hands h over or releases it. over is what EndHeld returned at start.
+// unlock hands h over or releases it. over is what EndHeld returned.
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	if over != nil {
@@ -482,10 +457,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	defer stop()
 	h.End(nil)
 	if !h.Leave() || group.HandOver(h) {
-		return true, nil // other readers of this process have the lock, or the next waiter
+		return true, nil
 	}
-	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
-	// and would answer the second time that it has no such key.
+	// A server with two addresses would answer the second time that it has no such key.
 	if set := m.core.keeper.Set; !set.IsIdentified() {
 		set.Identify(waiting, h.Terms().Timing.NodeTimeout)
 	}
@@ -494,7 +468,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if !res.Won || ended {
 		rel.Outlives(res)
 	}
-	res.Cut = res.Cut || ended // no deadline is the reason then
+	res.Cut = res.Cut || ended // no deadline is the reason
 	group.Unlocked(h, rel)
 	switch {
 	case res.Won && rel.WasInTime() && !ended:
@@ -510,8 +484,8 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		notef("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL)))
 }
 
-// unhurried returns the context with which the release of h is awaited, and is called before h ends: ctx apart from h, or
-// the Grace of ctx if it has ended, because the program may exit right after the Unlock. h may be nil.
+// unhurried returns the context for the wait for the release of h, which may be nil: if ctx has ended, its Grace,
+// because the program may exit right after the Unlock. It is called before h ends.
 func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
 	switch {
 	case ctx.Done() == nil:
@@ -524,7 +498,6 @@ func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting con
 	return waiting, true, stop
 }
 
-// endedEarly says how long h had been over at now, when Unlock was called, if it has expired. Otherwise it returns nil.
 func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	if errors.Is(over, ErrLockLost) || errors.Is(over, ErrMaxHold) || !errors.Is(over, ErrLockAlreadyExpired) || errors.Is(over, ErrNotHeld) {
 		return nil
@@ -534,8 +507,8 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First)))
 }
 
-// goneEarly says what may have become of h, which Unlock has ended at now, and whose keys it has found gone. Nodes do not
-// tell a key that was released from one that has run out, so only time can. If another client has the lock, it returns nil.
+// goneEarly says what may have become of h, whose keys were gone. Nodes do not tell a key that was released from one
+// that has run out: only time can.
 func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 	switch {
 	case !res.Rejected, res.IsTaken():
@@ -543,16 +516,15 @@ func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 	case !h.Begun():
 		return note("its keys are gone: it was released already, or it has expired")
 	}
-	left, _ := h.EndLate(now) // more than 0, because EndHeld has found it held
+	left, _ := h.EndLate(now) // more than 0: it was held
 	return notef("its keys were gone %v before its end: it was released already, or somebody has deleted them",
 		journal.Rounded(left))
 }
 
 var errInLead = errors.New("redsync: Lead releases it when its function returns")
 
-// take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
-// the current term, take changes nothing and returns nothing. If only is nil, take fails and changes nothing
-// if Lead has the current term, or if other calls have joined it.
+// take removes the current term, or the adopted value, from m and returns it; nothing if only is another term. Without
+// only, it fails for a Lead and for a term that other calls have joined.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -581,7 +553,6 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	return h, adopted, nil
 }
 
-// unlocked notes how the Unlock of h, which was made from an adoption if that is not nil, has ended.
 func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	if !ok && err == nil { // the call panics
 		err = m.failure("unlock", errPanicked)
@@ -591,8 +562,7 @@ func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	m.unlocks.End(h, from, ok, err)
 }
 
-// unlockAgain does what Unlock does if m is not held. While another Unlock of the last term is under way, it waits for its
-// outcome. If that Unlock has failed, it waits for the release, which has gone on since.
+// unlockAgain waits for an Unlock of the last term that is under way, or, if that has failed, for its release.
 func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	last := m.unlocks.Last()
@@ -617,7 +587,7 @@ func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginCall begins an operation on m, and returns the terms of its holds; m.core.endCall ends it.
+// beginCall begins an operation, and returns the terms of m's holds; m.core.endCall ends it.
 func (m *Mutex) beginCall() (*lease.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
 		return nil, err
@@ -633,7 +603,7 @@ func (m *Mutex) beginCall() (*lease.Terms, error) {
 	return t, nil
 }
 
-// beginUnlock is beginCall for Unlock. A hold can be ended whatever options have been applied since it began.
+// beginUnlock is beginCall for Unlock: no option keeps a hold from ending.
 func (m *Mutex) beginUnlock() (*lease.Terms, error) {
 	if m.current() == nil {
 		return m.beginCall()
@@ -641,12 +611,11 @@ func (m *Mutex) beginUnlock() (*lease.Terms, error) {
 	return &m.terms, m.core.beginCall()
 }
 
-// ready returns the terms of m's holds, or why m cannot be used.
 func (m *Mutex) ready() (*lease.Terms, error) {
 	if m.set.policy != nil {
 		return &m.terms, nil
 	}
-	// An option is out of its range, or has been applied since NewMutex.
+	// An option was applied after NewMutex, or is out of its range.
 	p, err := m.set.check()
 	if err != nil {
 		return nil, err
@@ -660,7 +629,6 @@ func (m *Mutex) current() *lease.Lease {
 	return h
 }
 
-// holdOrAdopted returns the current term, or the hold to adopt before there is one.
 func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -670,7 +638,6 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	return nil, m.adopts
 }
 
-// failure returns the error of an operation on m, as redsync v4 returns it: see inV4.
 func (m *Mutex) failure(op string, why ...error) error {
 	f := &failure{op: op, name: m.label()}
 	for _, err := range why {
@@ -679,8 +646,6 @@ func (m *Mutex) failure(op string, why ...error) error {
 	return f.inV4()
 }
 
-// interruption returns what may have ended an operation early: the error of ctx and its cause if ctx is done, and
-// ErrClosed after Close. It returns nil if there is neither.
 func (m *Mutex) interruption(ctx context.Context) error {
 	var closed error
 	if m.core.keeper.IsClosed() {

@@ -13,20 +13,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// This file is about calls inside the function of a Do. The context says who the owner is: a Do whose context comes
-// from a Do on the same name joins the hold of that Do, and sends nothing to the nodes.
+// This file is about calls inside the function of a Do. A Do with that function's context joins the hold.
 
-// Which calls join.
-
-// join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each hold, from
-// the outside to the inside. It returns none if there is nothing to join, so that the Do locks. The caller must leave
-// each of the scopes.
+// join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
+// outside to the inside, which the caller must leave; none if the Do must lock.
 func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if scopeOf(ctx) == nil {
 		return nil, nil
 	}
 	if _, from := m.holdOrAdopted(); from != nil {
-		return nil, nil // Do adopts that hold
+		return nil, nil // Do adopts it
 	}
 	t, err := m.beginCall()
 	if err != nil {
@@ -48,9 +44,8 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	}
 }
 
-// around finds the holds that the Dos around ctx have of m's names. live has the innermost live scope of each such
-// hold, from the inside to the outside. lines are the lines of m (see claim.Claim.Lines) that these holds have.
-// around looks only at Dos of the same core.
+// around finds the holds that the Dos around ctx, of the same core, have of m's names. live has the innermost live
+// scope of each, from the inside to the outside, and lines the lines of m that they have.
 func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -77,8 +72,6 @@ func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, line
 	return live, lines
 }
 
-// checkJoin returns why a Do of m with ctx cannot join the holds in live, nil if it can. lines are the
-// lines of m that these holds have.
 func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, lines []string) error {
 	if len(live) == 0 {
 		return nil
@@ -103,8 +96,8 @@ func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, li
 	return nil
 }
 
-// checkNested returns an error if a Do around ctx holds one of m's names, because m must not lock then: the call
-// could wait for the end of that Do, and the Do waits for the call.
+// checkNested returns an error if a Do around ctx holds one of m's names: a Lock could wait for it, and it waits for
+// the Lock.
 func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
@@ -116,7 +109,6 @@ func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	return m.waitsForItself(lines, "")
 }
 
-// checkUpgrade returns ErrNested if m is exclusive and one of the holds is shared.
 func (m *Mutex) checkUpgrade(live []*scope) error {
 	if m.set.kind().sharesName {
 		return nil
@@ -129,8 +121,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
-// that the Do has, and missing says what it does not have.
+// waitsForItself returns the error of a call that could wait for a Do around it. missing says what that Do lacks.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	slices.Sort(lines)
 	has := "holds " + quotedAll(lines)
@@ -140,8 +131,6 @@ func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	return fmt.Errorf("%w: a Do around the call %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
 
-// checkTerms returns an error if an option of m asks for more than h has, the hold that a call of m would join. The
-// error names the first such option. want are the times of m.
 func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	has := h.Terms().Timing
 	delay, hasDelay := want.TTL-want.Expiry, has.TTL-has.Expiry
@@ -166,8 +155,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	return nil
 }
 
-// joinAll joins the holds of all scopes, which are in the order of around, or none of them. If one of the holds cannot
-// be joined any more, it returns fewer scopes than there are holds, without an error.
+// joinAll joins the holds of all scopes. If one can no longer be joined, it joins none, and returns fewer scopes.
 func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, err error) {
 	outer := scopeOf(ctx)
 	for _, caller := range slices.Backward(live) {
@@ -182,16 +170,12 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// Calls on a Mutex that has a hold.
-
 // errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
-// awaitOwn waits until m itself is not held. Locks with kind.sharesName need this, because the nodes would
-// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
-// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
-// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
-// and awaitOwn then returns 0.
+// awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. Each look
+// that finds m held, after a retry delay or when the hold ends, uses one of the limit tries (0: no limit). left is how
+// many are left.
 func (m *Mutex) awaitOwn(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
@@ -219,49 +203,45 @@ func (m *Mutex) awaitOwn(
 	}
 }
 
-// The calls that are on one hold.
-
-// A nest is the hold of a Do and the calls that are on it: the outermost call, which has locked, and those that have
-// joined. The hold goes on until the functions of all of them have returned.
+// A nest is the hold of a Do and the calls that are on it: the outermost, which has locked, and those that have joined.
+// The hold goes on until all their functions have returned.
 type nest struct {
 	mutex *Mutex // of the outermost call
 	hold  *lease.Lease
-	limit int   // WithNesting of the outermost call; 0: no limit
-	first scope // of the outermost call
+	limit int // its WithNesting; 0: no limit
+	first scope
 
 	mu      sync.Mutex          // guards what follows, and what scopes say is guarded
-	joined  map[*scope]struct{} // of the calls that have joined and whose functions have not returned
-	writers int                 // how many of the joined calls are exclusive
-	stopped bool                // stop was called
-	cause   error               // why stop was called; nil if the outermost function has returned
-	shared  bool                // no exclusive call may join: the hold is a reader's, or Downgrade has begun
-	over    bool                // Unlock has ended the hold
-	alone   chan struct{}       // for finish, which waits for joined calls: closed when none is left
+	joined  map[*scope]struct{} // calls whose functions have not returned
+	writers int                 // how many joined calls are exclusive
+	stopped bool
+	cause   error         // why it was stopped; nil if the outermost function has returned
+	shared  bool          // no exclusive call may join
+	over    bool          // Unlock has ended the hold
+	alone   chan struct{} // closed when no joined call is left: finish waits for it
 }
 
-// A scope is the context that the context of a Do's function is derived from. It says that the function works under the
-// hold of nest. A call that has joined several holds has a scope for each; its context comes from the innermost.
+// A scope is the parent of the context of a Do's function, which works under the hold of nest. A call that has joined
+// several holds has a scope for each.
 type scope struct {
 	context.Context //nolint:containedctx // the one that Do was called with
 
 	nest   *nest
-	writes bool   // the call has joined, and is exclusive
-	outer  *scope // the scope around this one; nil if there is none
+	writes bool   // joined, and exclusive
+	outer  *scope // nil if there is none
 
 	// Guarded by nest.mu.
-	cancel   context.CancelCauseFunc // ends the context of the function; nil before begins
-	returned bool                    // the function has returned
+	cancel   context.CancelCauseFunc // nil before begins
+	returned bool
 }
 
 type scopeKey struct{}
 
-// scopeOf returns the scope of the innermost Do around ctx, nil if there is none.
 func scopeOf(ctx context.Context) *scope {
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
 }
 
-// Value implements context.Context.
 func (s *scope) Value(key any) any {
 	if key == (scopeKey{}) || key == (bondKey{}) {
 		return s
@@ -271,7 +251,7 @@ func (s *scope) Value(key any) any {
 
 func (s *scope) parent() context.Context { return s.Context }
 
-// held implements bond. The context of s may also end because its function, or the outermost one, has returned.
+// held implements bond. The context may also end because a function has returned.
 func (s *scope) held() *lease.Lease {
 	s.nest.mu.Lock()
 	defer s.nest.mu.Unlock()
@@ -281,16 +261,13 @@ func (s *scope) held() *lease.Lease {
 	return s.nest.hold
 }
 
-// The outermost call.
-
-// newNest returns the scope of the function of a Do of m that has h. ctx is the context of the Do.
 func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	n := &nest{mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares()}
 	n.first = scope{Context: ctx, nest: n, outer: scopeOf(ctx)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold != h {
-		n.over = true // another call has unlocked m since
+		n.over = true // unlocked by another call
 		return &n.first
 	}
 	if m.nest != nil && m.nest.hold == h { // Downgrade came first
@@ -300,18 +277,16 @@ func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	return &n.first
 }
 
-// Ended implements lease.Listener. It ends the contexts of all functions on the hold if the hold is lost. They do not end
-// if one of the functions unlocks the hold.
+// Ended implements lease.Listener. After an Unlock inside a function, the functions go on.
 func (n *nest) Ended(loss error) {
 	if loss != nil {
 		n.stop(loss)
 	}
 }
 
-// stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
-// anything.
+// stop ends the contexts of all functions on the hold, also of later ones. Its first call counts.
 func (n *nest) stop(cause error) {
-	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack: mostly there are no more calls on a hold
+	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack
 	n.mu.Lock()
 	if !n.stopped {
 		n.stopped, n.cause = true, cause
@@ -328,7 +303,7 @@ func (n *nest) stop(cause error) {
 	}
 }
 
-// begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
+// begins says that the function of s is about to be called. cancel ends its context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
 	s.cancel = cancel
@@ -339,8 +314,8 @@ func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish is called when the outermost function, that of s, has returned. It ends the contexts of the joined calls, and
-// waits until their functions have returned, too. After that no call can join: see liveLocked.
+// finish is called when the outermost function has returned. It ends the contexts of the joined calls and waits for
+// their functions. Then no call can join.
 func (n *nest) finish(s *scope) {
 	n.mu.Lock()
 	s.returned = true
@@ -355,25 +330,21 @@ func (n *nest) finish(s *scope) {
 	}
 }
 
-// Calls that join.
-
-// isLive reports whether a call inside the function of s would join the hold.
 func (s *scope) isLive() bool {
 	s.nest.mu.Lock()
 	defer s.nest.mu.Unlock()
 	return s.liveLocked()
 }
 
-// liveLocked reports whether the hold of s is held and its release must wait for the function of s. A call inside that
-// function must not wait for the release, because the release waits for the call. A call that comes later, from a
-// goroutine that has outlived the function, must not join: the hold might never end. Once liveLocked has reported
-// false it never reports true again.
+// liveLocked reports whether a call inside the function of s joins: it must not wait for the release of the hold, which
+// waits for that function. A call of a goroutine that has outlived the function must not join: the hold might never
+// end. Once false, liveLocked stays false.
 func (s *scope) liveLocked() bool {
 	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
 }
 
-// admit lets s join the hold. The call of s was made inside the function of caller, which is on the hold. limit is the
-// WithNesting of the call. If the hold cannot be joined any more, admit returns false without an error.
+// admit lets s, a call inside the function of caller, join the hold. It returns false if the hold can no longer be
+// joined.
 func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -404,7 +375,6 @@ func (n *nest) upgradeError() error {
 	return fmt.Errorf("%w: an exclusive lock within a shared one: %s", ErrNested, quoted(n.hold.Claim().Name()))
 }
 
-// leave ends the calls that have joined with these scopes: their functions have returned.
 func leave(joined []*scope) {
 	for _, s := range joined {
 		s.leave()
@@ -421,14 +391,11 @@ func (s *scope) leave() {
 		n.writers--
 	}
 	if len(n.joined) == 0 && n.alone != nil {
-		close(n.alone) // once: all functions on the hold have returned, so no call can join any more
+		close(n.alone) // once: no call can join any more
 	}
 }
 
-// Unlock and Downgrade of the hold while calls are on it.
-
-// endByHand ends the hold for an Unlock that does not come from Do. If joined calls are still on the hold, endByHand
-// returns an error instead, because these calls would go on without the lock.
+// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would go on without the lock.
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -439,22 +406,21 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// shareNest keeps exclusive calls from joining h, the hold of m, because Downgrade is about to share it. If exclusive joined
-// calls are still on it, shareNest returns an error instead, because readers would come in beside these calls.
+// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h: readers
+// would come in beside them.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
 	if m.hold == h && (m.nest == nil || m.nest.hold != h) {
-		m.nest = &nest{mutex: m, hold: h} // newNest finds it if h is that of a Do whose function begins just now
+		m.nest = &nest{mutex: m, hold: h} // newNest finds it if a Do with h begins just now
 	}
 	n := m.nest
 	m.mu.Unlock()
 	if n == nil || n.hold != h {
-		return nil // another call has unlocked m since
+		return nil // unlocked by another call
 	}
 	return n.makeShared()
 }
 
-// makeShared is shareNest's.
 func (n *nest) makeShared() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -8,30 +8,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file makes a Mutex of names and options.
-
-// NewMutex returns a lock with the given name, which is its Redis key (WithPrefix puts a prefix before it). It sends nothing. The lock is
-// exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
-// empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
-// because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
-// every operation fails and says so.
+// NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
+// lock is exclusive without WithShared and WithPermits. Names {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or
+// another number) are reserved for the name x. With an empty or reserved name, or an out-of-range option, every
+// operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := r.newMutex(r.prefix() + name)
 	m.configure(options)
 	return m
 }
 
-// NewMultiMutex returns a lock on several names: it has all of them or none. There must be 1 to 64 names, each as for
-// NewMutex. Their order does not matter. With one name it is a plain lock.
+// NewMultiMutex returns a lock on several names: it has all of them or none, and excludes every other lock on one of
+// them. There must be 1 to 64 names, each as for NewMutex, in any order. With one name it is a plain lock.
 //
-// An attempt takes one round trip. Locks on several names cannot deadlock. The lock excludes every other lock that
-// has one of its names. Fence returns one token for all names.
-//
-// Without WithFair, locks on single names may overtake it again and again. With a Redis Cluster or a Ring, give the
-// names a common hash tag, as in {acc}:1 and {acc}:2.
-//
-// The options are those of NewMutex. WithValue, WithShared and WithPermits are errors, and WithHandOver has no
-// effect. See docs/several-names.md.
+// Locks on several names cannot deadlock, but without WithFair locks on single names may overtake them again and again.
+// Fence returns one token for all. With a Redis Cluster or a Ring, the names need a common hash tag, as in {acc}:1 and
+// {acc}:2. WithValue, WithShared and WithPermits are errors, and WithHandOver has no effect. See docs/several-names.md.
 func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	all := distinct(names)
 	if len(all) == 1 {
@@ -46,18 +38,16 @@ func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	return m
 }
 
-// newMutex returns a Mutex with a key, which configure must make ready.
 func (r *Redsync) newMutex(key string) *Mutex {
 	if r == nil {
-		r = &Redsync{} // r comes from an Open that failed, and has no nodes
+		r = &Redsync{} // from an Open that failed
 	}
 	m := &Mutex{core: r.core, set: r.set}
 	m.room.Init(key)
 	return m
 }
 
-// With returns a Redsync on the same nodes. The options change the defaults of its locks.
-// Close of r or of any Redsync that With returned closes all of them.
+// With returns a Redsync on the same nodes, with other defaults for its locks. Close of one closes both.
 func (r *Redsync) With(options ...Option) *Redsync {
 	m := r.newMutex(r.prefix())
 	m.apply(options)
@@ -65,9 +55,8 @@ func (r *Redsync) With(options ...Option) *Redsync {
 	return &Redsync{core: m.core, set: m.set}
 }
 
-// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
-// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
-// take options. An option that is applied to a held Mutex takes effect with its next Lock.
+// An Option configures a Mutex. If it is out of its range, every operation fails with an error that names the option,
+// the value and the range. On a held Mutex it takes effect with the next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -84,8 +73,7 @@ func (f OptionFunc) Apply(m *Mutex) {
 	f(m)
 }
 
-// change returns the settings of m for an option to change. Until the first change m shares its settings
-// with others; change makes a copy that belongs to m alone.
+// change returns the settings of m for an option to change: a copy, unless m has its own.
 func (m *Mutex) change() *settings {
 	if !m.changed {
 		base := &defaultOptions
@@ -99,7 +87,6 @@ func (m *Mutex) change() *settings {
 	return m.set
 }
 
-// apply lets options change the settings of m.
 func (m *Mutex) apply(options []Option) {
 	for i, o := range options {
 		if o == nil {
@@ -110,7 +97,6 @@ func (m *Mutex) apply(options []Option) {
 	}
 }
 
-// settle makes what follows from the settings of m. m then shares its settings with other Mutexes, if that is possible.
 func (m *Mutex) settle() {
 	if m.changed && m.core != nil {
 		set, shared := m.core.recents.settle(m.set)
@@ -118,7 +104,6 @@ func (m *Mutex) settle() {
 	}
 }
 
-// configure gives m, which is new, its options.
 func (m *Mutex) configure(options []Option) {
 	m.apply(options)
 	if m.set != nil && m.set.adopts != nil {
@@ -132,7 +117,6 @@ func (m *Mutex) configure(options []Option) {
 	m.prepare()
 }
 
-// checkNames makes the operations of m fail if no lock can have its names.
 func (m *Mutex) checkNames() {
 	var err error
 	prefix := m.prefix()
@@ -146,10 +130,10 @@ func (m *Mutex) checkNames() {
 	}
 }
 
-// adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit that hold, its operations will fail.
+// adoptNamed makes m a lock such as the one it adopts. If m does not fit, its operations will fail.
 func (m *Mutex) adoptNamed() {
 	set := m.change()
-	own := *set.adopts // the Redsync may have the same for other Mutexes
+	own := *set.adopts // other Mutexes may have the same
 	m.adopts, set.adopts = &own, &own
 	names, err := set.adopt(m.label(), m.names())
 	if err != nil {
@@ -160,8 +144,8 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
-// and its label stays empty, so that no error lists thousands of names.
+// setNames makes m a lock on several names. If there are none or too many, the label stays empty: no error lists
+// thousands.
 func (m *Mutex) setNames(names []string) {
 	m.change().several, m.several = true, &several{names: names}
 	if len(names) <= claim.MaxLines {
@@ -169,7 +153,6 @@ func (m *Mutex) setNames(names []string) {
 	}
 }
 
-// prefix returns the prefix of r's locks. r may be nil.
 func (r *Redsync) prefix() string {
 	if r == nil || r.set == nil {
 		return ""
@@ -177,7 +160,6 @@ func (r *Redsync) prefix() string {
 	return r.set.prefix
 }
 
-// prefix returns the prefix that the names of m have.
 func (m *Mutex) prefix() string {
 	if m.set == nil {
 		return ""
@@ -185,7 +167,6 @@ func (m *Mutex) prefix() string {
 	return m.set.prefix
 }
 
-// replacePrefix gives the names of m, which is new, another prefix.
 func (m *Mutex) replacePrefix(prefix string) {
 	former := len(m.prefix())
 	m.change().prefix = prefix
@@ -200,7 +181,7 @@ func (m *Mutex) replacePrefix(prefix string) {
 	m.setNames(names)
 }
 
-// takeWholeName takes the prefix off the names of m again if the program has given the names of s, which have it already.
+// takeWholeName takes the prefix off the names of m if the program has given those of s, which have it.
 func (m *Mutex) takeWholeName(s Sequencer) {
 	prefix := m.prefix()
 	switch names := s.Names(); {
@@ -214,7 +195,6 @@ func (m *Mutex) takeWholeName(s Sequencer) {
 	}
 }
 
-// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a policy.
 func (m *Mutex) prepare() {
 	switch {
 	case m.core == nil:
@@ -225,10 +205,10 @@ func (m *Mutex) prepare() {
 	}
 }
 
-// isMade reports whether NewMutex or NewMultiMutex has made m, so that its names stay as they are: leases use their memory.
+// isMade reports whether NewMutex or NewMultiMutex has made m. Then its names stay: leases use their memory.
 func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
 
-// twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
+// twin returns a new Mutex with the name and the settings of m, which adopts nothing.
 func (m *Mutex) twin() *Mutex {
 	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.label())
 	twin.prepare()

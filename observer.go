@@ -19,22 +19,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file turns what internal packages report into the events of package observe, and tells the observers of them.
-
-// observers are who is told of events. They are immutable, because a Redsync and those that its With returns
-// share them. A nil *observers tells nobody.
+// observers are who is told of events. They are immutable, because Mutexes share them. nil tells nobody.
 type observers struct {
-	hooks   []*observe.Hooks // WithHooks
-	loggers []*slog.Logger   // WithLogger
+	hooks   []*observe.Hooks
+	loggers []*slog.Logger
 
-	// Each function of these tells all hooks and loggers, in the order of the options. It is nil if nobody listens.
+	// These tell all hooks and loggers, in the order of the options. A function is nil if nobody listens.
 	now       observe.Hooks
-	later     observe.Hooks                           // for notices: nobody is told once Close has given up waiting
+	later     observe.Hooks                           // silent once Close has given up waiting
 	stillDown func(context.Context, observe.NodeDown) // only loggers
 }
 
-// withHooks returns a copy of o that tells h, too, unless it does already: nobody is told twice. until is the queue of the
-// notices, nil for a zero Mutex.
+// withHooks returns a copy of o that tells h, too, unless it does already. until may be nil.
 func (o *observers) withHooks(h *observe.Hooks, until *notice.Queue) *observers {
 	if reflect.ValueOf(*h).IsZero() || o != nil && slices.Contains(o.hooks, h) {
 		return o
@@ -44,7 +40,6 @@ func (o *observers) withHooks(h *observe.Hooks, until *notice.Queue) *observers 
 	return more
 }
 
-// withLogger is withHooks for the hooks that write to log.
 func (o *observers) withLogger(log *slog.Logger, j *journal.Journal, until *notice.Queue) *observers {
 	if o != nil && slices.Contains(o.loggers, log) {
 		return o
@@ -65,7 +60,6 @@ func (o *observers) with(h *observe.Hooks, until *notice.Queue) *observers {
 	return more
 }
 
-// join returns Hooks that call those of a and then those of b: see then.
 func join(a, b *observe.Hooks, until *notice.Queue) observe.Hooks {
 	return observe.Hooks{
 		Attempt:            then(a.Attempt, b.Attempt, until),
@@ -88,8 +82,7 @@ func join(a, b *observe.Hooks, until *notice.Queue) observe.Hooks {
 	}
 }
 
-// then returns a function that calls a and then b, even if a panics. It does not call b once until is silent; until may be
-// nil.
+// then returns a function that calls a and then b, even if a panics, unless until is silent by then.
 func then[E any](a, b func(context.Context, E), until *notice.Queue) func(context.Context, E) {
 	switch {
 	case a == nil:
@@ -107,32 +100,29 @@ func then[E any](a, b func(context.Context, E), until *notice.Queue) func(contex
 	}
 }
 
-// tell calls a function of Hooks, if there is one.
 func tell[E any](ctx context.Context, hook func(context.Context, E), event E) {
 	if hook != nil {
 		hook(ctx, event)
 	}
 }
 
-// Dropped implements notice.Receiver.
 func (o *observers) Dropped(events int) {
 	tell(context.Background(), o.later.EventsDropped, observe.EventsDropped{Events: events})
 }
 
-// events turns what internal packages report of one Mutex into events for its observers. It implements
-// lease.Events.
+// events turns what internal packages report of one Mutex into events for its observers. It implements lease.Events and
+// quorum.Tracer.
 type events struct {
 	to      *observers    // not nil
-	notices *notice.Queue // for events whose sender must not wait for observers
-	name    string        // of the Mutex
-	mode    observe.Mode  // of its locks
+	notices *notice.Queue // for events whose sender must not wait
+	name    string
+	mode    observe.Mode
 
 	mu   sync.Mutex      // guards what follows
-	held any             // the *lease.Lease that was acquired last; nil once it has ended
+	held any             // the last *lease.Lease, nil once it has ended
 	ctx  context.Context //nolint:containedctx // of the call that acquired held: for the watchdog's extensions
 }
 
-// heldSince notes the context of the call that acquired h, unless h is over at now.
 func (e *events) heldSince(ctx context.Context, h *lease.Lease, now clock.Instant) {
 	e.mu.Lock()
 	e.held, e.ctx = h, ctx
@@ -142,7 +132,7 @@ func (e *events) heldSince(ctx context.Context, h *lease.Lease, now clock.Instan
 	}
 }
 
-// over notes that h has ended. The Mutex may have another lock by then: it gets one while Detach waits for replies.
+// over notes that h has ended. The Mutex may have another lock already.
 func (e *events) over(h any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,8 +141,6 @@ func (e *events) over(h any) {
 	}
 }
 
-// ofWatchdog returns the context for an extension of the watchdog: the values of the context of the call that acquired
-// the lock.
 func (e *events) ofWatchdog() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,33 +150,27 @@ func (e *events) ofWatchdog() context.Context {
 	return context.WithoutCancel(e.ctx)
 }
 
-// eventsOf returns the events of locks with these terms, if somebody listens: t.Events is not nil.
 func eventsOf(t *lease.Terms) *events {
 	return t.Events.(*events) //nolint:forcetypeassert // termsBy has made it
 }
 
-// Waits implements lease.Events.
 func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) {
 	tell(ctx, e.to.now.Waiting,
 		observe.Waiting{Name: e.name, Mode: e.mode, Start: start.Wall, Call: number})
 }
 
-// tellLater queues an event for a function of e.to.later. The goroutine of e.notices calls it.
 func tellLater[E any](ctx context.Context, e *events, hook func(context.Context, E), event E) {
 	if hook != nil {
 		e.notices.Add(e.to, func() { hook(ctx, event) })
 	}
 }
 
-// tellOfNoCall queues an event that is part of no call.
 func tellOfNoCall[E any](e *events, hook func(context.Context, E), event E) {
 	tellLater(context.Background(), e, hook, event)
 }
 
-// TracesVotes implements quorum.Tracer.
 func (e *events) TracesVotes() bool { return e.to.now.Vote != nil }
 
-// Voted implements quorum.Tracer.
 func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 	event := observe.Vote{
 		Name: e.name, Mode: e.mode, Start: v.Start, Took: v.Took, Node: v.Node.Index, Op: v.Op.String(), Late: v.Late,
@@ -201,74 +183,64 @@ func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 	tell(ctx, e.to.now.Vote, event)
 }
 
-// NodeDown implements quorum.Tracer.
 func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 	tellOfNoCall(e, e.to.later.NodeDown,
 		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
-// NodeStillDown implements quorum.Tracer. Only the log is told: for hooks a NodeUp follows each NodeDown, so that they
-// can count. The log may not know that the node is down: another Redsync with the same clients was told, or the event was
-// dropped.
+// NodeStillDown tells only the log: hooks count a NodeUp for each NodeDown. The log may not know of it, if another
+// Redsync was told, or the event was dropped.
 func (e *events) NodeStillDown(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.stillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
 	tellOfNoCall(e, e.to.later.NodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})
 }
 
-// OneServer implements quorum.Tracer.
 func (e *events) OneServer(a, b *quorum.Node, runID string) {
 	tellOfNoCall(e, e.to.later.OneServer,
 		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}, RunID: runID})
 }
 
-// TwoServers implements quorum.Tracer.
 func (e *events) TwoServers(a, b *quorum.Node) {
 	tellOfNoCall(e, e.to.later.TwoServers,
 		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}})
 }
 
-// Ignored implements lease.Events.
 func (e *events) Ignored(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.later.RegisterIgnored,
 		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// Lost implements lease.Events.
 func (e *events) Lost(l *lease.Lease, held time.Duration, err error) {
 	e.over(l)
 	tellOfNoCall(e, e.to.later.Lost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
-// A hold is a lease as the journal knows it. It does not keep the lease in memory.
+// A hold is a lease as the journal knows it, without keeping it in memory.
 type hold struct{ lease weak.Pointer[lease.Lease] }
 
-// IsHeld implements journal.Hold.
 func (h hold) IsHeld() bool {
 	l := h.lease.Value()
 	return l != nil && l.NotHeld(clock.Now()) == nil
 }
 
-// holdKey is the key of the hold in the context of an extension: the log counts holds, and an observe.Extended names none.
+// holdKey is the key of the hold in the context of an extension: the log counts holds.
 type holdKey struct{}
 
 func withHold(ctx context.Context, of *lease.Lease) context.Context {
 	return context.WithValue(ctx, holdKey{}, hold{weak.Make(of)})
 }
 
-// extendedBy returns the hold of the extension with the context ctx, nil if it has none.
 func extendedBy(ctx context.Context) journal.Hold {
 	h, _ := ctx.Value(holdKey{}).(journal.Hold)
 	return h
 }
 
-// joinsKey is the key of true in the context of a failed attempt whose call waits from now on, but is in no line yet.
+// joinsKey is the key of true in the context of a failed attempt whose call will wait, but is not in a line yet.
 type joinsKey struct{}
 
-// Extended implements lease.Events.
 func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	switch {
@@ -281,53 +253,45 @@ func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start ti
 	tellLater(ctx, e, e.to.later.Extended, event)
 }
 
-// Unconfirmed implements lease.Events.
 func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error) {
 	tellOfNoCall(e, e.to.later.ReleaseUnconfirmed, observe.ReleaseUnconfirmed{
 		Name: e.name, Mode: e.mode, Node: n.Index, Address: n.Address(), Pending: pending, GivenUp: givenUp, Err: err,
 	})
 }
 
-// Left implements lease.Events.
 func (e *events) Left(n *quorum.Node, releases int, within time.Duration, err error) {
 	tellOfNoCall(e, e.to.later.ReleaseUnconfirmed, observe.ReleaseUnconfirmed{
 		Node: n.Index, Address: n.Address(), Pending: releases, GivenUp: true, Within: within, Err: err,
 	})
 }
 
-// Audience implements lease.Events.
 func (e *events) Audience() any { return e.to }
 
-// Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.later.WakeUpDenied,
 		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// Refused implements lease.Events.
 func (e *events) Refused(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.later.WakeUpDenied,
 		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
 }
 
-// notAcquired tells that a call that began at start has acquired nothing.
 func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits queue.Wait, err error) {
 	tell(ctx, e.to.now.NotAcquired, observe.NotAcquired{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Call: waits.Number, Err: err,
 	})
 }
 
-// errPanicked is what observers are told of a call that panics: its caller gets no error.
+// errPanicked is what observers are told of a call that panics.
 var errPanicked = errors.New("redsync: an observer or the function of an option has panicked")
 
-// panicked tells that a call that began at start has ended, if it has waited and does not return.
 func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue.Wait, returned *bool) {
 	if !*returned && waits.Number != 0 {
 		e.notAcquired(ctx, start, *waits, errPanicked)
 	}
 }
 
-// extended tells how an Extend of the lease h has ended. left is how long the lock was valid at start.
 func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	took := clock.Now().Since(start)
 	tell(withHold(ctx, h), e.to.now.Extended, observe.Extended{
@@ -335,7 +299,7 @@ func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Insta
 	})
 }
 
-// Attempted implements lease.Events. An attempt that its context has cut failed for no other reason.
+// Attempted tells of an attempt. If its context has cut it, there is no other reason.
 func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error {
 	count, why := o.Result.Count, contextErrors(ctx)
 	if !o.IsCut() {

@@ -16,24 +16,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns when a
-// quorum has answered, and waits up to 250 ms for the others. So a wrong address among them is no error: the log
-// names it, as with Ping.
+// Open connects to the nodes at addresses: "host:port", or redis://, rediss:// or unix:// URLs. While no quorum
+// answers, it asks again until ctx ends, or for 5 s if ctx has no deadline, and logs "waiting for nodes". Then it waits
+// up to 250 ms for the others, and logs those that are missing.
 //
-// While no quorum answers, Open asks again, and logs "waiting for nodes": until ctx ends, or for 5 s if ctx has no
-// deadline.
-//
-// With rediss:// the certificate of the node is verified, unless the URL says ?skip_verify=true.
-//
-// The options are the defaults of the Redsync's locks. Close ends the connections. For options of a pool, such as
-// pool.WithRestartGuard, use New.
+// With rediss:// the certificate is verified, unless the URL says ?skip_verify=true. The options are the defaults of
+// the Redsync's locks. Close ends the connections. For options of a pool use New.
 //
 // Errors:
 //
 //   - ErrNoQuorum, with the reason of each node: at once if too many nodes deny access, or else at the end.
 //   - The error of ctx as well, if it has ended: alone, if not all nodes had failed by then.
 //   - ErrDuplicateNode, if an address is listed twice, or the distinct servers are no quorum of all addresses.
-//   - An error that names the malformed address, or the option that is out of range.
+//   - One that names the malformed address, or the option that is out of range.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {
@@ -42,7 +37,6 @@ func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync,
 	return New(pools...).open(ctx, "Open", options)
 }
 
-// dial returns a pool for each address. It sends nothing.
 func dial(addresses []string) ([]pool.Pool, error) {
 	pools := make([]pool.Pool, 0, len(addresses))
 	for i, text := range addresses {
@@ -58,7 +52,6 @@ func dial(addresses []string) ([]pool.Pool, error) {
 	return pools, nil
 }
 
-// open returns r with options, once a quorum of its nodes has answered. op is the name of the function for errors.
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
 	r.core.owned = true
@@ -69,27 +62,24 @@ func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsy
 }
 
 const (
-	pingTimeout = 5 * time.Second        // bounds a round of Open, Open without a deadline, and Ping
-	openPause   = restTimeout            // between two rounds of Open
-	restTimeout = 250 * time.Millisecond // for how long both wait for the other nodes, once a quorum has answered
+	pingTimeout = 5 * time.Second        // of a round of Open, of Open without a deadline, and of Ping
+	openPause   = restTimeout            // between rounds of Open
+	restTimeout = 250 * time.Millisecond // for the other nodes, once a quorum has answered
 )
 
-// Ping asks the nodes whether they answer, and returns nil if a quorum does. Call it at the start of a program, and
-// as a readiness probe. It waits up to 250 ms for the other nodes, and names those that have not answered in one line
-// of the log, at level Warn (of WithLogger, or slog.Default()), at most once in 10 s for the same nodes.
-//
-// Ping proves that nodes answer, and nothing else: a node may still refuse to write, deny the commands of a lock, or
-// be ignored by a restart guard. See docs/operating.md.
+// Ping returns nil if a quorum of nodes answers: for the start of a program, and as a readiness probe. It waits up to
+// 250 ms for the other nodes, and logs those that are missing, at level Warn (by WithLogger, or slog.Default()), at
+// most once in 10 s for the same nodes. Nodes that answer may still refuse locks: see docs/operating.md.
 //
 // Errors:
 //
-//   - ErrNoQuorum, with the reason of each node: once every node has answered or failed, after 5 s, or at the
-//     deadline of ctx.
+//   - ErrNoQuorum, with the reason of each node: once every node has answered or failed, after 5 s, or at the deadline
+//     of ctx.
 //   - context.Canceled alone, if ctx is canceled.
-//   - ErrDuplicateNode, ErrNoPools, ErrClosed, or an error that names an option that is out of range.
+//   - ErrDuplicateNode, ErrNoPools, ErrClosed, or one that names an option that is out of range.
 func (r *Redsync) Ping(ctx context.Context) error {
 	if r == nil {
-		return fail("Ping", "", ErrNoPools) // see With
+		return fail("Ping", "", ErrNoPools)
 	}
 	if err := r.core.beginCall(); err != nil {
 		return fail("Ping", "", err)
@@ -98,7 +88,6 @@ func (r *Redsync) Ping(ctx context.Context) error {
 	return r.ping(ctx, "Ping")
 }
 
-// ping is Ping, or Open with its name as op.
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
 	p, err := r.set.prepared()
@@ -134,7 +123,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	}
 	text := a.rule.enough(a.nodes, !a.cut) + lasting(a.rule, a.denying)
 	why := error(&said{ErrNoQuorum, text})
-	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has said how long a quorum may take
+	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has set the time
 	if a.cut && !inTime {
 		why = errors.New(text)
 	}
@@ -143,17 +132,17 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 
 // answers are the answers of the nodes to Open or Ping.
 type answers struct {
-	quorum  bool // a quorum has answered
-	cut     bool // the context has ended before it was certain whether a quorum answers
+	quorum  bool
+	cut     bool // the context ended first
 	rule    form
-	nodes   claim.Nodes // those that have answered, one for each server
-	denying claim.Nodes // those that will not answer until somebody changes something
+	nodes   claim.Nodes // one for each server
+	denying claim.Nodes // until somebody changes a setting
 	silent  bool        // a node has not answered
-	missing *failure    // what is wrong with the others, and which nodes are one server
+	missing *failure    // what is wrong with the others
 }
 
-// askAll asks all nodes whether they answer. A first round ends once a quorum has answered or is out of reach. A second
-// one waits for every node, to learn what is wrong with each.
+// askAll asks all nodes. A first round ends once it is decided whether a quorum answers, a second one learns what is
+// wrong with each node.
 func (c *core) askAll(ctx context.Context) answers {
 	start, set := time.Now(), c.keeper.Set
 	limits := func(d time.Duration) quorum.Limits {
@@ -196,8 +185,8 @@ func (c *core) askAll(ctx context.Context) answers {
 	return a
 }
 
-// askAgain repeats the question of an Open that began at start, and returns the last answers that ctx has not cut short. It
-// ends once a quorum has answered, or once no later answer can change the outcome.
+// askAgain asks again for Open, until a quorum has answered or none can. It returns the last answers that ctx has not
+// cut short.
 func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answers {
 	end, has := ctx.Deadline()
 	if !has {
@@ -232,7 +221,6 @@ func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answ
 	return a
 }
 
-// logs returns the loggers of r, or the default one if it has none.
 func (r *Redsync) logs() []*slog.Logger {
 	if to := r.set.observers; to != nil && to.loggers != nil {
 		return to.loggers
@@ -240,10 +228,9 @@ func (r *Redsync) logs() []*slog.Logger {
 	return []*slog.Logger{slog.Default()}
 }
 
-// logMissing writes the line about the nodes that have not answered Open or Ping, or are one server.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if a.missing.nodes == nil || ctx.Err() != nil {
-		return // or the context has cut the wait for the other nodes, so that nothing is known of them
+		return // ctx has cut the wait: nothing is known
 	}
 	said := func(per time.Duration) (isNew bool) {
 		for _, i := range indices(a.rule.All() &^ a.nodes) {
@@ -255,7 +242,7 @@ func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if !said(journal.Every) && op == "Ping" {
 		return
 	}
-	said(0) // the line names all of them
+	said(0) // the line has all of them
 	message := "redsync: some nodes do not answer"
 	if !a.silent {
 		message = "redsync: some nodes are one server"
@@ -266,8 +253,7 @@ func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	}
 }
 
-// newClient returns a client for the node at text. The client stays unused and starts nothing: the pool only reads its
-// options.
+// newClient returns a client that starts nothing: the pool only reads its options.
 func newClient(text string) (*redis.Client, error) {
 	opt, err := address.Options(text)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
-// votes become. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
+// This file has the rules of a quorum, as pure functions: how an answer counts, what votes prove, and which errors they
+// become.
 
-// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums share a node.
+// quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
-// A majority decides in one set of independent nodes: more than half of them. A set without nodes needs none.
+// A majority decides in one set of nodes. A set without nodes needs none.
 type majority struct{ nodes claim.Nodes }
 
 func (m majority) quorum(nodes claim.Nodes) bool {
@@ -29,7 +29,6 @@ func (m majority) quorum(nodes claim.Nodes) bool {
 
 func (m majority) blocks(nodes claim.Nodes) bool { return !m.quorum(m.nodes &^ nodes) }
 
-// tooFew says why so many answers decide nothing. It is for errors.
 func (m majority) tooFew(c claim.Count) string {
 	n := m.nodes.Len()
 	switch {
@@ -45,15 +44,14 @@ func (m majority) tooFew(c claim.Count) string {
 	return fmt.Sprintf("%d of %d nodes answered, which decides nothing", (c.Answered() & m.nodes).Len(), n)
 }
 
-// These are what texts say of a set of one node. A count would say no more.
+// These are for a set of one node: a count would say no more.
 const (
 	onlyFailed   = "the only node failed"
 	onlyAnswered = "the only node answered"
 	onlySilent   = "the only node has not answered"
 )
 
-// enough says how many nodes of m have answered, and how many answers m needs. over means that the others have failed,
-// and may no longer answer. It is for errors.
+// enough says how many nodes have answered and how many must. over: the others no longer can.
 func (m majority) enough(answered claim.Nodes, over bool) string {
 	switch n := m.nodes.Len(); {
 	case n != 1:
@@ -66,17 +64,14 @@ func (m majority) enough(answered claim.Nodes, over bool) string {
 	return onlySilent
 }
 
-// answer says how many of m's nodes have answered. It is for errors and the log.
 func (m majority) answer(answered claim.Nodes) string {
 	return fmt.Sprintf("%d of %d", (answered & m.nodes).Len(), m.nodes.Len())
 }
 
-// spare returns how many of these nodes may fail until m has no quorum.
 func (m majority) spare(answered claim.Nodes) int {
 	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
 }
 
-// asOne returns m with node a in the place of node b, if m has b.
 func (m majority) asOne(a, b int) majority {
 	if !m.nodes.Has(b) {
 		return m
@@ -84,27 +79,21 @@ func (m majority) asOne(a, b int) majority {
 	return majority{m.nodes.Without(b).With(a)}
 }
 
-// A form says which nodes are a quorum: more than half of each of its sets. Usually it has one set. While the nodes are
-// changed it has two, the one before the change and the one after it, and a node that is in both counts in both. So every
-// quorum of the two shares a node with every quorum of the set before, and with every quorum of the set after.
+// A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed. A
+// node in both counts in both. So any quorum shares a node with every quorum of either set. It implements claim.Rule.
 type form struct{ before, after majority } // after has no nodes if there is one set
 
-// formOf returns the form of one set of n nodes.
 func formOf(n int) form { return form{before: majority{claim.FirstNodes(n)}} }
 
-// All implements claim.Rule.
 func (f form) All() claim.Nodes { return f.before.nodes | f.after.nodes }
 
-// Quorum implements claim.Rule.
 func (f form) Quorum(nodes claim.Nodes) bool {
 	return f.before.quorum(nodes) && f.after.quorum(nodes)
 }
 
-// Blocks implements claim.Rule.
 func (f form) Blocks(nodes claim.Nodes) bool { return !f.Quorum(f.All() &^ nodes) }
 
-// Counts implements claim.Rule. A node grants if it has the claim. It does not grant if this very command has set a
-// missing key again (claim.Created), because that key proves nothing about the time before the command.
+// Counts grants if the node has the claim. A key that this command has set again proves nothing about the time before.
 func (form) Counts(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -112,19 +101,16 @@ func (form) Counts(a claim.Answer) claim.Choice {
 	return claim.Refused
 }
 
-// Standing implements claim.Rule.
 func (f form) Standing(c claim.Count) claim.Standing {
 	return claim.Standing{
 		Won:      f.Quorum(c.Granted),
 		Blocked:  f.Blocks(c.Refused | c.Failed),
 		Rejected: f.Blocks(c.Refused),
-		// If a quorum has answered, refusals are the reason. If so many nodes have failed that no
-		// quorum can answer, the failures are the reason.
+		// If a quorum has answered, refusals are the reason. If failures leave no quorum, they are.
 		Explained: f.Quorum(c.Granted|c.Refused) || f.Blocks(c.Failed),
 	}
 }
 
-// Sets implements claim.Rule.
 func (f form) Sets(i int) (in claim.Sets) {
 	if f.before.nodes.Has(i) {
 		in |= 1
@@ -135,13 +121,10 @@ func (f form) Sets(i int) (in claim.Sets) {
 	return in
 }
 
-// AsOne implements claim.Rule.
 func (f form) AsOne(a, b int) claim.Rule { return form{f.before.asOne(a, b), f.after.asOne(a, b)} }
 
-// isJoint reports whether f has two sets.
 func (f form) isJoint() bool { return f.after.nodes != 0 }
 
-// tooFew says why so many answers decide nothing: it names the set that has no quorum, or both.
 func (f form) tooFew(c claim.Count) string {
 	if !f.isJoint() {
 		return f.before.tooFew(c)
@@ -155,7 +138,6 @@ func (f form) tooFew(c claim.Count) string {
 	return f.each(func(m majority) string { return m.tooFew(c) })
 }
 
-// each returns what say says of each set.
 func (f form) each(say func(majority) string) string {
 	if !f.isJoint() {
 		return say(f.before)
@@ -171,7 +153,6 @@ func (f form) answer(answered claim.Nodes) string {
 	return f.each(func(m majority) string { return m.answer(answered) })
 }
 
-// spare returns how many of these nodes may fail until f has no quorum.
 func (f form) spare(answered claim.Nodes) int {
 	if !f.isJoint() {
 		return f.before.spare(answered)
@@ -180,18 +161,18 @@ func (f form) spare(answered claim.Nodes) int {
 }
 
 var (
-	// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
+	// errWaiting is for a Lock that asked no node, because other waiters of this process were ahead.
 	errWaiting = errors.New("redsync: others of this process wait for it")
 
-	// errTooLate is the reason of a Lock whose attempt has won, but whose validity had passed.
+	// errTooLate is for an attempt that has won, but whose validity had passed.
 	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
 )
 
-// verdict returns what an attempt with the outcome o proves about the lock of a Mutex, nil if it has won or was not made.
-// name and lines are those of the Mutex: o may be of another call in the same line.
+// verdict returns what an attempt with the outcome o proves, nil if it has won. name and lines are of the Mutex: o may
+// be of another call in the same line.
 func verdict(name string, lines []string, o lease.Outcome) error {
 	if o.Told != nil && !o.IsUnopened() {
-		return o.Told // the very error that observers were told, not a new one with the same text
+		return o.Told // observers were told this very error
 	}
 	switch o.Kind {
 	case lease.Waiting:
@@ -209,12 +190,10 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 	return nil
 }
 
-// notAcquired returns why an attempt did not win: contention if a quorum has answered, otherwise ErrNoQuorum. The errors
-// of the nodes come with either. For name and lines see verdict.
 func notAcquired(name string, lines []string, o lease.Outcome) error {
 	f := &failure{nodes: errorsOf(o.Result)}
 	if o.IsUnopened() {
-		return f // the caller's context is the reason
+		return f // the context is the reason
 	}
 	if !o.Heard() {
 		f.causes = []error{noQuorum(o.Result)}
@@ -225,8 +204,8 @@ func notAcquired(name string, lines []string, o lease.Outcome) error {
 	return f
 }
 
-// notFree returns the name of a lock that was not acquired. Of several names, which are the lines, it returns the first
-// that was not free, or one that both calls want if another call has made the attempt.
+// notFree returns the name that was not free: of several, the first, or one that both calls want if the attempt is
+// another call's.
 func notFree(name string, lines []string, o lease.Outcome) string {
 	if len(lines) == 1 {
 		return name
@@ -238,11 +217,10 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 	return name
 }
 
-// unconfirmed returns why a round about a lock that is held did not win: *ErrTaken if so many nodes hold another value
-// that no quorum is left, or ErrNoQuorum if the nodes that have failed could have changed that. The errors of the nodes
-// come with either. A round that its context has cut proves nothing.
+// unconfirmed returns why a round about a held lock did not win: *ErrTaken if values of others leave no quorum, or
+// ErrNoQuorum if failed nodes could have changed that. A round cut by its context proves nothing.
 func unconfirmed(name string, res quorum.Result) error {
-	if res.Rule == nil { // there was no round
+	if res.Rule == nil {
 		return nil
 	}
 	f := &failure{nodes: errorsOf(res)}
@@ -255,7 +233,6 @@ func unconfirmed(name string, res quorum.Result) error {
 	return fail("", "", f)
 }
 
-// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
 func deniedBy(set *quorum.Set, votes []claim.Vote) error {
 	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
 	for i, v := range votes {
@@ -264,7 +241,6 @@ func deniedBy(set *quorum.Set, votes []claim.Vote) error {
 	return unconfirmed("", res)
 }
 
-// noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
 	why := ErrNoQuorum
@@ -289,17 +265,15 @@ func noQuorum(res quorum.Result) error {
 	return &said{why, text}
 }
 
-// errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
+// errForeign is for nodes that are up, but have keys of another type.
 var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
 
-// These are the ErrNoQuorum of an operation to which answers leave no quorum. errNameDenied: so many nodes deny the name of
-// the lock. errDenied: so many deny the operation. Other locks, or other operations, may be allowed.
+// These are for nodes that deny the name of the lock, or the operation: others may be allowed.
 var (
 	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
 	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
 )
 
-// lasting returns what to add to the text of an error if the nodes that deny access leave no quorum.
 func lasting(rule claim.Rule, denying claim.Nodes) string {
 	if rule.Blocks(denying) {
 		return "; this will not pass by itself"
@@ -307,7 +281,6 @@ func lasting(rule claim.Rule, denying claim.Nodes) string {
 	return ""
 }
 
-// indices returns the indices of nodes, in ascending order.
 func indices(nodes claim.Nodes) []int {
 	list := make([]int, 0, nodes.Len())
 	for i := range claim.MaxNodes {
@@ -318,7 +291,6 @@ func indices(nodes claim.Nodes) []int {
 	return list
 }
 
-// errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.
 func errorsOf(res quorum.Result) []error {
 	errs := make([]error, 0, (res.Count.Refused | res.Count.Failed).Len())
 	for i, v := range res.Votes {
@@ -329,7 +301,6 @@ func errorsOf(res quorum.Result) []error {
 	return errs
 }
 
-// explain returns why n's vote is not a grant, nil if it is one.
 func explain(n *quorum.Node, v claim.Vote) error {
 	switch {
 	case v.Choice == claim.Granted:
@@ -343,7 +314,6 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	return nodeError(n.Index, n.Address(), v.Err)
 }
 
-// nodeError returns the error of node i, which has failed because of err.
 func nodeError(i int, address string, err error) *RedisError {
 	if wire.IsWrongType(err) {
 		is := script.WrongTypeIn(err.Error())
@@ -352,12 +322,12 @@ func nodeError(i int, address string, err error) *RedisError {
 	return &RedisError{Node: i, Address: address, Err: err}
 }
 
-// nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on
-// several names. It does not match ErrLockAlreadyExpired, because one node proves nothing.
+// nodeMissing is one node's answer that it lacks the key, or one of several. It does not match ErrLockAlreadyExpired,
+// because one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string
-	part    bool // of a lock on several names; the node does not say which of its keys are missing
+	part    bool // it does not say which
 }
 
 func (e *nodeMissing) Error() string {
@@ -367,7 +337,6 @@ func (e *nodeMissing) Error() string {
 	return nodeName(e.node, e.address) + ": no such key"
 }
 
-// duplicateError returns ErrDuplicateNode with the two nodes that are one server.
 func duplicateError(a int, addressA string, b int, addressB string) error {
 	if addressA == addressB {
 		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
@@ -375,10 +344,8 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
 }
 
-// ifTwo is what to do if two nodes have one run_id, but are two servers.
 const ifTwo = ". They have one run_id: if they are two servers, use pool.WithoutIdentity (in the command: --no-identity)"
 
-// duplicateFound returns ErrDuplicateNode with the two nodes whose answers have shown that they are one server.
 func duplicateFound(d *quorum.Duplicate) error {
 	a, b := d.A.Address(), d.B.Address()
 	if a == b {
@@ -387,12 +354,10 @@ func duplicateFound(d *quorum.Duplicate) error {
 	return &said{ErrDuplicateNode, oneServer(d.A.Index, a, d.B.Index, b) + ifTwo}
 }
 
-// oneServer says that two nodes are one server.
 func oneServer(a int, addressA string, b int, addressB string) string {
 	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
 }
 
-// ends are the errors for the ends of a lease.
 var ends = lease.Errors{
 	NotHeld:  ErrNotHeld,
 	Expired:  ErrLockAlreadyExpired,
@@ -406,11 +371,10 @@ var ends = lease.Errors{
 	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
 }
 
-// errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.
+// errAbandoned ends a hold that has not reached its caller.
 var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
 
-// asLost returns the error of a hold that was lost because of cause. missed is the last extension by the watchdog that
-// was not confirmed, nil if there is none.
+// asLost returns the error of a hold that was lost because of cause. missed is a last extension that was not confirmed.
 func asLost(cause error, missed *quorum.Result) error {
 	switch {
 	case errors.Is(cause, ErrLockLost):
@@ -421,17 +385,15 @@ func asLost(cause error, missed *quorum.Result) error {
 	return fail("", "", ErrLockLost, cause)
 }
 
-// ranOut returns the error of a hold whose time is up because nodes did not answer: over says that its time is up, and
-// res has what they said.
+// ranOut returns the error of a hold whose time is up because nodes did not answer.
 func ranOut(over error, res quorum.Result) error {
 	nodes := errorsOf(res)
 	if over == ErrLockAlreadyExpired && len(nodes) > 0 { //nolint:errorlint // a sentinel
-		over = &said{over, "it has expired"} // errors of nodes would otherwise replace this text
+		over = &said{over, "it has expired"} // otherwise errors of nodes replace this text
 	}
 	return fail("", "", ErrLockLost, over, &failure{nodes: nodes})
 }
 
-// lost returns the error of a hold that was found to be over.
 func lost(why error) error {
 	return fail("", "", ErrLockLost, ErrLockAlreadyExpired, why)
 }

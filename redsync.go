@@ -21,19 +21,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A Redsync makes locks on a set of independent Redis nodes. Many goroutines may use it at once.
-// A nil context stands for context.Background().
+// A Redsync makes locks on a set of independent Redis nodes. Many goroutines may use it at once. A nil context stands
+// for context.Background().
 type Redsync struct {
 	core *core
 	set  *settings
 }
 
-// New returns a Redsync on the nodes behind pools, one each. The nodes must be
-// independent primaries: no two of them may be one server, or replicas of each
-// other. A lock needs N/2 + 1 of them: with five nodes, two may fail.
+// New returns a Redsync on the nodes behind pools, one each: independent primaries, no two of them one server, or
+// replicas of each other. A lock needs N/2 + 1 of them: with five nodes, two may fail.
 //
-// New starts nothing and never fails. Every operation fails if there are no pools or more than
-// 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
+// New starts nothing and never fails. Every operation fails if there are no pools or more than 64, if one is nil or can
+// never send (see pool.New), or if two lead to one address or one client.
 func New(pools ...pool.Pool) *Redsync {
 	return newRedsync(newCore(pools, formOf(len(pools)), unusable(pools)))
 }
@@ -44,19 +43,19 @@ func newRedsync(c *core) *Redsync {
 	return &Redsync{core: c, set: set}
 }
 
-// Close unlocks what is still held, and waits until a quorum of nodes has confirmed every release, until ctx is done,
-// or until the keys have run out. Even if ctx is done, Close writes every release, and gives calls under way, and
-// then the nodes, one node deadline each (50 to 500 ms).
+// Close unlocks what is still held, and waits until a quorum has confirmed every release, until ctx is done, or until
+// the keys have run out. Even if ctx is done, Close writes every release, and gives calls under way, and then the
+// nodes, one node deadline each (50 to 500 ms).
 //
-// End your work first: its locks are over when Close begins. Clients that you passed to pool.New stay open: close
-// them afterwards. Without a quorum of open clients the locks are lost, and stay on the nodes until they expire.
+// End your work first: its locks are over when Close begins. Close clients that you passed to pool.New afterwards:
+// without a quorum of them the locks stay on the nodes until they expire.
 //
 // Later operations fail with ErrClosed. A second Close waits likewise, and returns what the first one returned.
 //
 // Errors:
 //
-//   - ErrNoQuorum, if a quorum has not confirmed a release. It names the locks (at most ten, and how many there are),
-//     the nodes, and when the keys are gone. errors.As finds a *RedisError for each of these nodes.
+//   - ErrNoQuorum, if a quorum has not confirmed a release. It names at most ten of the locks, their number, the nodes,
+//     and when the keys are gone. errors.As finds a *RedisError for each node.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -73,19 +72,17 @@ func (r *Redsync) Close(ctx context.Context) error {
 type core struct {
 	keeper  lease.Keeper
 	member  *queue.Member
-	notices *notice.Queue                   // not part of core, so that its goroutine does not keep core in memory
-	states  atomic.Pointer[journal.Journal] // what the logs of WithLogger say; nil until a lock has one
-	err     error                           // why the pools cannot be used; nil if they can
+	notices *notice.Queue                   // apart: its goroutine must not keep core in memory
+	states  atomic.Pointer[journal.Journal] // nil without WithLogger
+	err     error                           // why the pools cannot be used
 	owned   bool                            // Close closes the pools
 
 	recents recents
 
-	closed   chan struct{} // closed when Close has ended and has set closeErr
+	closed   chan struct{} // then closeErr is set
 	closeErr error
 }
 
-// newCore returns a core on pools. rule decides by the votes of their nodes. err is why the pools cannot be
-// used, nil if they can.
 func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	c := &core{notices: &notice.Queue{}, err: err, closed: make(chan struct{})}
 	c.member = queue.GroupOf(pools, rule).Join()
@@ -97,13 +94,12 @@ func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	return c
 }
 
-// journal returns the journal of c. A nil core, whose locks have no events, has none.
 func (c *core) journal() *journal.Journal {
 	switch {
 	case c == nil:
 		return nil
 	case c.states.Load() == nil:
-		known := weak.Make(c) // the nodes of other Redsyncs may know the log
+		known := weak.Make(c) // others' nodes may know the log
 		c.states.CompareAndSwap(nil, journal.New(c.notices, func() map[string]int {
 			if open := known.Value(); open != nil {
 				return open.member.Group.Waiting(&open.keeper)
@@ -114,7 +110,6 @@ func (c *core) journal() *journal.Journal {
 	return c.states.Load()
 }
 
-// queue returns what tells events later, nil for a nil core.
 func (c *core) queue() *notice.Queue {
 	if c == nil {
 		return nil
@@ -122,7 +117,6 @@ func (c *core) queue() *notice.Queue {
 	return c.notices
 }
 
-// unusable returns why no lock can be acquired on these pools, nil if no reason is known.
 func unusable(pools []pool.Pool) error {
 	switch {
 	case len(pools) == 0:
@@ -138,8 +132,7 @@ func unusable(pools []pool.Pool) error {
 	return twice(pools)
 }
 
-// twice returns an error if two pools are known to lead to one node. If only the servers' answers can show
-// that, quorum.Set.NoteServer finds it later.
+// twice finds pools that are known to lead to one node. quorum.Set.NoteServer finds others by their answers.
 func twice(pools []pool.Pool) error {
 	seen := make(map[any]int, len(pools))
 	for i, p := range pools {
@@ -155,7 +148,7 @@ func twice(pools []pool.Pool) error {
 	return nil
 }
 
-// destination returns a comparable value that stands for the node of p, nil if there is none.
+// destination returns a comparable value for the node of p, nil if there is none.
 func destination(p pool.Pool) any {
 	where := any(p)
 	if known, ok := p.(wire.Located); ok {
@@ -167,7 +160,6 @@ func destination(p pool.Pool) any {
 	return where
 }
 
-// beginCall begins an operation; endCall ends it.
 func (c *core) beginCall() error {
 	switch {
 	case c == nil:
@@ -182,7 +174,6 @@ func (c *core) beginCall() error {
 
 func (c *core) endCall() { c.keeper.EndCall() }
 
-// close closes c, or waits for the call that does.
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	ctx, stop := apart(ctx, func(h *lease.Lease) bool { return h.Terms().Keeper == &c.keeper })
 	defer stop()
@@ -198,8 +189,8 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	return c.closeErr
 }
 
-// awaitClosed waits for the call that closes c. It reports false when ctx is done first: the program may end after either
-// call, so this one gives the releases a Grace, too.
+// awaitClosed waits for the call that closes c. If ctx is done first, the releases get a Grace: the program may end
+// after either call.
 func (c *core) awaitClosed(ctx context.Context, timeout time.Duration) bool {
 	ctx, stop := lease.Grace(ctx, timeout)
 	defer stop()
@@ -217,7 +208,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	c.notices.Close(timeout)
 	for _, n := range c.keeper.Set.Nodes {
 		if c.owned {
-			_ = n.Close() // never fails, and does not wait
+			_ = n.Close()
 		} else {
 			n.CloseIdle()
 		}
@@ -225,7 +216,6 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	return err
 }
 
-// notReleased returns the error of Close for the locks that are left.
 func (c *core) notReleased(rest lease.Rest) error {
 	var nodes []error
 	for i, n := range c.keeper.Set.Nodes {
@@ -252,7 +242,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes}, keys)
 }
 
-// allows returns an error if the TTL of keys is longer than the restart guard of some node covers.
+// allows returns an error if keys may outlast the restart guard of some node.
 func (c *core) allows(t *lease.Timing) error {
 	n, longest := c.keeper.Set.Guard()
 	switch {
@@ -268,7 +258,6 @@ func (c *core) allows(t *lease.Timing) error {
 	return nil
 }
 
-// checkNames returns why no lock can have all of these names, which begin with prefix, nil if one can. c may be nil.
 func (c *core) checkNames(prefix string, names []string) error {
 	if len(names) == 0 || len(names) > claim.MaxLines {
 		return fmt.Errorf("redsync: NewMultiMutex: %d names are %w: 1 to %d", len(names), errOutOfRange, claim.MaxLines)
@@ -278,7 +267,7 @@ func (c *core) checkNames(prefix string, names []string) error {
 			return err
 		}
 	}
-	if c == nil || c.err != nil { // every operation fails for another reason
+	if c == nil || c.err != nil {
 		return nil //nolint:nilerr // see above
 	}
 	if n, a, b := c.keeper.Set.Apart(names); n != nil {
@@ -288,7 +277,6 @@ func (c *core) checkNames(prefix string, names []string) error {
 	return nil
 }
 
-// checkName returns why no lock can have this name, which begins with prefix, nil if one can.
 func checkName(prefix, name string) error {
 	if len(name) == len(prefix) {
 		return errors.New("redsync: the name of a Mutex must not be empty")

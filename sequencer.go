@@ -15,39 +15,34 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Sequencer proves a lock to others. The holder sends it to a server along with a request, and the server asks the
-// nodes whether it is current, or keeps the highest token that it has seen. With Mutex.Detach and WithSequencer, a
-// Sequencer passes a lock to another process.
+// A Sequencer proves a lock to others: the holder sends it to a server along with a request, and the server asks
+// Redsync.Current, or compares tokens. With Mutex.Detach and WithSequencer, it passes a lock to another process.
 //
 // A SEQUENCER CONTAINS THE LOCK'S VALUE: anybody who has it can extend and release the lock. String and packages such
-// as encoding/json write all of it. Packages fmt and log/slog show the name and the token alone, but not for a value
-// that contains a Sequencer.
+// as encoding/json write it. Packages fmt and log/slog show the name and the token alone, but not for a value that
+// contains a Sequencer.
 //
 // Two Sequencers of one lock are equal by ==, unless it was downgraded, or another reader has left it, in between.
 type Sequencer struct {
-	Name  string // of the Mutex
+	Name  string
 	Token uint64 // 0 without WithFencing
 	Value string
 
-	// Mode says how the lock is held, as the text of the Sequencer does: "" is a plain lock. Leave it as it is.
+	// Mode says how the lock is held; "" is a plain lock. Leave it as it is.
 	Mode string
 }
 
-// The modes of a Sequencer.
 const (
-	modePlain   = ""        // one name, exclusively
-	modeNames   = "names"   // several names, exclusively; then "-" and the length of each name, in bytes
-	modeRead    = "read"    // one name, shared
-	modeReaders = "readers" // one name, shared; other readers of the process have the same hold, so nobody can adopt it
-	modePermits = "permits" // permits of one name; then the n of WithPermits and the slots that are held: see permitsMode
+	modePlain   = ""        // exclusive
+	modeNames   = "names"   // exclusive; then "-" and each name's length in bytes
+	modeRead    = "read"    // shared
+	modeReaders = "readers" // shared by others of the process: nobody can adopt it
+	modePermits = "permits" // then n and the slots: see permitsMode
 )
 
-// namesSeparator stands between the names of a lock on several names, in the name of its Mutex.
 const namesSeparator = ", "
 
-// sequencerOf returns the Sequencer of h. The receiver of the Sequencer can extend and release the lock with
-// the value, so h must not be handed over to a waiter. For that, Mutex.Sequencer marks the value as shown
-// before the call, and Detach ends h.
+// sequencerOf returns the Sequencer of h, which its receiver can release: so h must not be handed over any more.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	if p, ok := c.(*claim.Permit); ok {
@@ -64,8 +59,6 @@ func sequencerOf(h *lease.Lease) Sequencer {
 	return s
 }
 
-// sequencerOfNames returns the Sequencer of an exclusive hold on these names. With one name it is
-// that of a plain lock.
 func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	s := Sequencer{Name: strings.Join(names, namesSeparator), Token: token, Value: value}
 	if len(names) < 2 {
@@ -79,8 +72,7 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	return s
 }
 
-// Names returns the names that the hold of s covers: one, unless the lock is on several names. It returns nil
-// for the zero Sequencer.
+// Names returns the names that the hold of s covers, nil for the zero Sequencer.
 func (s Sequencer) Names() []string {
 	if names, ok := s.cut(); ok {
 		return names
@@ -91,13 +83,11 @@ func (s Sequencer) Names() []string {
 	return []string{s.Name}
 }
 
-// isUnder reports whether all names of s begin with prefix.
 func (s Sequencer) isUnder(prefix string) bool {
 	return !slices.ContainsFunc(s.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// cut returns the names of a lock on several names. It reports false for a plain lock, and if the user has
-// changed the name of s, so that the lengths do not fit.
+// cut returns the names of a lock on several. It reports false for another lock, and if they do not fit the lengths.
 func (s Sequencer) cut() (names []string, ok bool) {
 	lengths, ok := lengthsOf(s.Mode)
 	if !ok {
@@ -118,8 +108,6 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	return names, rest == ""
 }
 
-// lengthsOf returns the lengths of the names in a mode. It reports false unless mode is that of several
-// names, as sequencerOfNames writes it.
 func lengthsOf(mode string) (lengths []int, ok bool) {
 	parts := strings.Split(mode, "-")
 	if parts[0] != modeNames || len(parts) < 3 {
@@ -127,7 +115,7 @@ func lengthsOf(mode string) (lengths []int, ok bool) {
 	}
 	for _, part := range parts[1:] {
 		n, err := strconv.Atoi(part)
-		if err != nil || strconv.Itoa(n) != part { // n is not negative: no part has a minus
+		if err != nil || strconv.Itoa(n) != part { // no part has a minus
 			return nil, false
 		}
 		lengths = append(lengths, n)
@@ -135,8 +123,7 @@ func lengthsOf(mode string) (lengths []int, ok bool) {
 	return lengths, true
 }
 
-// permitsMode returns the mode of a Sequencer whose hold has these slots of a semaphore with n permits. For
-// slots 0 and 2 of three it is permits-3-0-2.
+// permitsMode returns permits-3-0-2 for slots 0 and 2 of three.
 func permitsMode(n int, slots script.Slots) string {
 	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
 	for slot := range slots.All() {
@@ -145,7 +132,6 @@ func permitsMode(n int, slots script.Slots) string {
 	return string(mode)
 }
 
-// parsePermitsMode reads a mode that permitsMode has written. It reports false for any other text.
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	all := strings.Split(strings.TrimPrefix(mode, modePermits+"-"), "-") // no number has a minus
 	n, err := strconv.Atoi(all[0])
@@ -162,13 +148,12 @@ func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
 	return n, slots, slots.Len() > 0 && permitsMode(n, slots) == mode
 }
 
-// What the text of a Sequencer begins with.
 const (
-	sequencerForm     = "redsync1" // of a plain lock: then the name, the token and the value
-	sequencerModeForm = "redsync2" // of other locks: then the mode, the name, the token and the value
+	sequencerForm     = "redsync1" // a plain lock: then name, token and value
+	sequencerModeForm = "redsync2" // others: then mode, name, token and value
 )
 
-// String returns s as a text of letters, digits, -, _ and dots. The text contains the value, so it is as secret as that.
+// String returns s as a text of letters, digits, -, _ and dots. It contains the value, a secret.
 func (s Sequencer) String() string {
 	form := sequencerForm
 	if s.Mode != modePlain {
@@ -218,8 +203,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 // MarshalText returns the text of String, with the value.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer,
-// UnmarshalText returns an error and leaves s as it is.
+// UnmarshalText sets s to what ParseSequencer returns. After an error s is as before.
 func (s *Sequencer) UnmarshalText(text []byte) error {
 	parsed, err := ParseSequencer(string(text))
 	if err == nil {
@@ -228,22 +212,20 @@ func (s *Sequencer) UnmarshalText(text []byte) error {
 	return err
 }
 
-// joinNames returns the name of a lock on these names.
 func joinNames(names []string) string { return strings.Join(names, namesSeparator) }
 
-// distinct returns names sorted, each once.
 func distinct(names []string) []string {
 	all := slices.Clone(names)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Format writes the name and the token, for every verb. It does not write the value: String does.
+// Format writes the name and the token, for every verb, without the value.
 func (s Sequencer) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "redsync.Sequencer(%s, token %d)", quoted(s.Name), s.Token)
 }
 
-// LogValue returns the name and the token, for package slog. It does not return the value: String does.
+// LogValue returns the name and the token, for package slog, without the value.
 func (s Sequencer) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", journal.CutName(s.Name)), slog.Uint64("token", s.Token))
 }

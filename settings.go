@@ -12,8 +12,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file has what options write, and what follows from it.
-
 // The defaults are those of redsync v4.
 const (
 	defaultExpiry        = 8 * time.Second
@@ -25,51 +23,51 @@ const (
 	maxRetryDelay = 250 * time.Millisecond
 )
 
-// settings are what options have written, and what follows from that. Mutexes with the same options share them: see
-// recents. Settings that are shared do not change any more.
+// settings are what options have written, and what follows. Mutexes with the same options share them (see recents):
+// then they do not change.
 type settings struct {
 	options
-	policy *lease.Policy // that follows; nil if an option is out of its range, or has changed since prepare
-	isOwn  bool          // no other Mutex has the same options, because one of them is a function, or has some
+	policy *lease.Policy // nil if an option is out of its range, or has changed since prepare
+	isOwn  bool          // never shared: an option is or has a function
 }
 
-// options are what options write. Each field names its option. They can be compared by ==.
+// options are what options write. They can be compared by ==.
 type options struct {
-	expiry        time.Duration // WithExpiry
-	driftFactor   float64       // WithDriftFactor
-	timeoutFactor float64       // WithTimeoutFactor
-	ownFactor     bool          // WithTimeoutFactor has been applied
-	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
-	lockDelay     time.Duration // WithLockDelay
-	maxHold       time.Duration // WithMaxHold; 0: no limit
-	minHold       time.Duration // WithMinHold; 0: no minimal hold
+	expiry        time.Duration
+	driftFactor   float64
+	timeoutFactor float64
+	ownFactor     bool          // WithTimeoutFactor was applied
+	nodeTimeout   time.Duration // 0: by timeoutFactor
+	lockDelay     time.Duration
+	maxHold       time.Duration // 0: no limit
+	minHold       time.Duration // 0: none
 
-	tries      int                     // WithTries
-	wait       time.Duration           // WithWait; 0: tries bound the wait
-	retryDelay time.Duration           // WithRetryDelay; randomDelay without it
-	delayFunc  *DelayFunc              // WithRetryDelayFunc
-	genValue   *func() (string, error) // WithGenValueFunc
-	owner      string                  // WithOwner; "" without
-	prefix     string                  // WithPrefix; "" without
-	adopts     *adoption               // WithValue, WithSequencer; nil without
-	observers  *observers              // WithHooks, WithLogger
-	nesting    int                     // WithNesting; 0: no limit
-	priority   int                     // WithPriority
-	permits    int                     // WithPermits; 0 for a lock
-	weight     int                     // WithWeight; 0 if not set
-	waitAll    bool                    // WithFailFast(false)
-	heals      bool                    // WithSetNXOnExtend
-	ownExpiry  bool                    // WithExpiry has been applied
-	watchdog   bool                    // WithWatchdog
-	fair       bool                    // WithFair
-	shared     bool                    // WithShared
-	fencing    bool                    // WithFencing
-	noHandOver bool                    // WithHandOver(false)
-	several    bool                    // Redsync.NewMultiMutex
-	leads      bool                    // Redsync.Lead
-	givenTries bool                    // WithTries is among the options of this Mutex, or of this With
-	givenWait  bool                    // so is WithWait
-	err        error                   // of the first option or name that cannot be used
+	tries      int
+	wait       time.Duration // 0: tries bound the wait
+	retryDelay time.Duration // randomDelay by default
+	delayFunc  *DelayFunc
+	genValue   *func() (string, error)
+	owner      string
+	prefix     string
+	adopts     *adoption  // WithValue, WithSequencer
+	observers  *observers // WithHooks, WithLogger
+	nesting    int        // 0: no limit
+	priority   int
+	permits    int // 0: a lock
+	weight     int
+	waitAll    bool // WithFailFast(false)
+	heals      bool // WithSetNXOnExtend
+	ownExpiry  bool // WithExpiry was applied
+	watchdog   bool
+	fair       bool
+	shared     bool
+	fencing    bool
+	noHandOver bool  // WithHandOver(false)
+	several    bool  // NewMultiMutex
+	leads      bool  // Lead
+	givenTries bool  // WithTries is given to this Mutex, or to this With
+	givenWait  bool  // so is WithWait
+	err        error // of the first option or name that cannot be used
 }
 
 // A DelayFunc returns how long to wait before attempt number tries + 1.
@@ -77,20 +75,19 @@ type DelayFunc func(tries int) time.Duration
 
 // An adoption is a hold that a Mutex is to adopt.
 type adoption struct {
-	value     string       // WithValue
-	sequencer Sequencer    // WithSequencer; without a Value if not set
-	slots     script.Slots // that the hold has, if it is of permits
-	mode      observe.Mode // what observers are told of it; empty for that of the kind
+	value     string
+	sequencer Sequencer    // no Value if not set
+	slots     script.Slots // of a hold of permits
+	mode      observe.Mode // what observers are told; "": that of the kind
 }
 
-// takeAsIs makes the options those of a lock that is only looked at: what o has set for locks of its own does not count.
+// takeAsIs makes the options those of a lock that is only looked at.
 func (o *options) takeAsIs(a *adoption) {
 	o.adopts = a
 	o.shared, o.permits, o.weight = false, 0, 0
 	o.fencing, o.minHold = false, 0
 }
 
-// valueOf returns the value of the hold, "" if a is nil.
 func (a *adoption) valueOf() string {
 	switch {
 	case a == nil:
@@ -101,7 +98,7 @@ func (a *adoption) valueOf() string {
 	return a.sequencer.Value
 }
 
-// with returns a copy of a that change has changed, nil if there is nothing to adopt. a may be nil.
+// with returns a changed copy of a, which may be nil; nil if there is nothing to adopt.
 func (a *adoption) with(change func(*adoption)) *adoption {
 	own := &adoption{}
 	if a != nil {
@@ -113,7 +110,6 @@ func (a *adoption) with(change func(*adoption)) *adoption {
 	return own
 }
 
-// randomDelay stands for the default of WithRetryDelay.
 const randomDelay time.Duration = -1
 
 var defaultOptions = options{
@@ -121,26 +117,21 @@ var defaultOptions = options{
 	tries: defaultTries, retryDelay: randomDelay,
 }
 
-// defaultDelay spreads retries, so that clients that collided do not meet again.
+// defaultDelay is random, so that clients that collided do not meet again.
 func defaultDelay(int) time.Duration {
 	return minRetryDelay + jitter.N(maxRetryDelay-minRetryDelay)
 }
 
-// randomValue returns a value that nobody has used: 130 bits at random.
 func randomValue() (string, error) { return rand.Text(), nil }
 
-// fail notes why a Mutex with these options cannot be used.
 func (o *options) fail(err error) {
 	if o.err == nil {
 		o.err = err
 	}
 }
 
-// prepare makes the policy of s once, so that operations need not. If the options cannot be used, s gets none, and
-// operations find out why.
 func (s *settings) prepare() { s.policy, _ = s.check() }
 
-// prepared returns the policy of s. It makes one if an option has been applied since prepare.
 func (s *settings) prepared() (*lease.Policy, error) {
 	if s.policy != nil {
 		return s.policy, nil
@@ -148,7 +139,6 @@ func (s *settings) prepared() (*lease.Policy, error) {
 	return s.check()
 }
 
-// check returns the policy of the options, or why they cannot be used.
 func (o *options) check() (*lease.Policy, error) {
 	if err := o.excluded(); err != nil {
 		return nil, err
@@ -166,7 +156,6 @@ func (o *options) check() (*lease.Policy, error) {
 	return o.policyWith(timing), nil
 }
 
-// policyWith returns the policy of options that can be used.
 func (o *options) policyWith(timing lease.Timing) *lease.Policy {
 	var both struct{ own, inDo lease.Policy }
 	p := &both.own
@@ -194,21 +183,18 @@ func (o *options) policyWith(timing lease.Timing) *lease.Policy {
 	return p
 }
 
-// mayBeContinued reports whether another call of the process may continue a hold with these options: take it over by
-// direct hand-off, or share it.
+// mayBeContinued reports whether another call may take over or share a hold with these options.
 func (o *options) mayBeContinued() bool {
 	return !o.noHandOver && !o.fencing && o.genValue == nil && o.adopts == nil && o.maxHold == 0 && o.minHold == 0
 }
 
-// recents are settings that Mutexes have had lately. A service often makes many Mutexes with the same options, and a
-// Mutex whose settings are shared is small.
+// recents are the last settings. A service makes many Mutexes with the same options: sharing keeps them small.
 type recents struct {
 	list [4]atomic.Pointer[settings]
-	next atomic.Uint32 // where the next one goes
+	next atomic.Uint32
 }
 
-// settle returns settings with the options of s and their policy, and whether other Mutexes may have them, too. They are
-// those of an earlier Mutex, or s. In the former case s must not be used any more.
+// settle returns settings with the options of s and their policy, and whether others may share them. It may use up s.
 func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 	mayShare := s.err == nil && s.adopts == nil && !s.isOwn
 	for i := range r.list {
@@ -228,7 +214,6 @@ func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 // spares are zero settings that nobody has.
 var spares = sync.Pool{New: func() any { return &settings{} }}
 
-// newSettings returns settings with these options, and without a policy.
 func newSettings(o *options) *settings {
 	s := spares.Get().(*settings) //nolint:forcetypeassert // it is what New returns
 	s.options = *o

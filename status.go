@@ -20,26 +20,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file tells who holds a lock, by what the nodes say.
-
-// Inspect asks the nodes who holds the lock of m, whoever that is, and who waits for it. It changes nothing, and m
-// need not be held. It waits for every node, at most for the node deadline. Status.State is
+// Inspect asks the nodes who holds the lock of m and who waits for it. It changes nothing, and m need
+// not be held. It waits for every node, at most for the node deadline. Status.State is
 //
 //   - StateHeld, if a quorum of nodes has the value of a holder (with NewJoint a quorum of both sets);
 //   - StateFree, if no value can have a quorum;
 //   - StateUnknown otherwise.
 //
-// A STATUS IS NO PROOF, because it tells the past: do not decide with it whether you have the lock. Use Remaining,
-// Valid or Fence for that. See docs/owners.md.
-//
-// With WithPermits, Inspect sees holders of permits up to that number, and otherwise the writer or the readers.
+// A STATUS IS NO PROOF, because it tells the past: whether you have the lock, only Remaining, Valid and Fence tell.
+// With WithPermits, Inspect sees holders of permits up to that number, otherwise the writer or the readers. See
+// docs/owners.md.
 //
 // Errors:
 //
 //   - ErrNoQuorum, with the error of each silent node, if the state is unknown. The Status has what the others have
 //     said.
-//   - ErrClosed, the error and the cause of ctx, or one that names an option or a name that cannot be used. Nothing
-//     was asked.
+//   - ErrClosed, the error and the cause of ctx, or one that names an option or a name that cannot be used. Nothing was
+//     asked.
 func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -58,69 +55,63 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// The states of a lock: see Status.
+// The states of a lock: see Mutex.Inspect.
 const (
-	StateUnknown = "unknown" // too few nodes have answered to tell
+	StateUnknown = "unknown" // too few nodes have answered
 	StateHeld    = "held"    // a quorum of nodes has the value of a holder
 	StateFree    = "free"    // no value has a quorum
 )
 
-// A Status is what the nodes have said of a lock. See Mutex.Inspect for what that means.
+// A Status is what the nodes have said of a lock: see Mutex.Inspect.
 type Status struct {
-	Name     string   // what Mutex.Name returns
-	State    string   // StateHeld, StateFree or StateUnknown; of several names: held if one of them is, free if all are
-	Holders  []Holder // none, one, or several readers or holders of permits; those whose keys last longest come first
-	Waiters  []Waiter // those that wait longest come first
-	Register uint64   // the highest fencing register: not the token of the holder, as a failed attempt may have raised it
+	Name     string   // of the Mutex
+	State    string   // of several names: held if one is, free if all are
+	Holders  []Holder // those whose keys last longest first
+	Waiters  []Waiter // those that wait longest first
+	Register uint64   // highest fencing register, not the holder's token: a failed attempt may have raised it
 	Nodes    []NodeStatus
-	Names    []Status // of a lock on several names: one for each, without Nodes; nil for one name
+	Names    []Status // of several names: one for each, without Nodes
 }
 
-// A Holder is who holds a lock, as far as the nodes tell.
-//
-// Its value is a secret, and no text shows it. In JSON, Process is a
-// string, because not every reader of JSON keeps 16 digits of a number.
+// A Holder is who holds a lock, as far as the nodes tell. Its value is a secret, which no text shows. In JSON, Process
+// is a string, because not every reader keeps 16 digits of a number.
 type Holder struct {
-	Owner   string        // the label of WithOwner; "" without
-	Process uint64        `json:",string"` // a number that the process has drawn, as Waiter.Process; 0 without WithOwner
-	Since   time.Time     // when the holder began to lock, by its own clock; zero without WithOwner
-	TTL     time.Duration // how long a quorum of nodes keeps the keys, if nobody extends or deletes them; negative: for ever
+	Owner   string        // of WithOwner; "" without
+	Process uint64        `json:",string"` // a number that the process has drawn; 0 without WithOwner
+	Since   time.Time     // when it began to lock, by its own clock; zero without WithOwner
+	TTL     time.Duration // how long a quorum keeps the keys; negative: for ever
 	Shared  bool          // a reader's (WithShared, Downgrade)
-	Permits int           // how many permits it has; 0 if the lock is no semaphore
-	Names   []string      // those names of the Mutex that it holds: one, or several of NewMultiMutex
-	Library string        // which library has made the value, guessed by its form; "" if no guess fits
-	ID      string        // tells holders apart: the first 8 hex digits of the SHA-256 of the value
+	Permits int           // 0 if the lock is no semaphore
+	Names   []string      // those of the Mutex that it holds
+	Library string        // that made the value, guessed by its form; "" if none fits
+	ID      string        // the first 8 hex digits of the SHA-256 of the value
 
-	value *string // a pointer, because package fmt shows what it points to as a number
+	value *string // package fmt shows it as a number
 }
 
-// A Waiter is a process that waits in the queues of the lock. Only waiters with a place in the queue of a quorum of nodes
-// are seen: a waiter takes a place after its first failed attempt, unless its user may not write to the queue. A place may
-// outlast the wait by a second: so a process may seem to wait for a lock that it has just acquired.
+// A Waiter is a process in the queues of a quorum of nodes, from its first failed attempt on, if its user may write to
+// the queue. Its place may outlast the wait by a second, even beside its own lock.
 type Waiter struct {
-	Process uint64 `json:",string"` // a number that the process has drawn: all locks of one New or Open have the same
-	Count   int    // how many places it has; several of its waiters may share one
+	Process uint64 `json:",string"` // a number that the process has drawn, for all locks of one New or Open
+	Count   int    // places; several waiters may share one
 }
 
 // A NodeStatus is what one node has said.
 type NodeStatus struct {
-	Node    int      // index into the pools of New or the addresses of Open, from 0
-	Address string   // of the node, as its Pool's String has it
-	Holders []Holder // what the node has, also what has no quorum: with its TTL, names and permits on this node
+	Node    int      // its index in New or Open, from 0
+	Address string   // its Pool's String
+	Holders []Holder // also without a quorum: with TTL, names and permits on this node
 	Waiters int      // places in its queues
-	Denied  bool     // the node shows the lock, but not its queue and fencing register (ACL rules, or a queue of another type)
-	Err     error    // why the node has said nothing, a *RedisError; nil if it has answered
+	Denied  bool     // it shows the lock, but not its queue and fencing register
+	Err     error    // a *RedisError: why it has said nothing
 }
 
-// statusOf returns what an inspection of m has seen. The error is that of Inspect without the operation: nil if all states
-// are known.
 func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	names := m.names()
 	var holders []Holder
 	for _, h := range seen.Holdings() {
 		holders = append(holders, m.holderOf(h))
 	}
-	// part is the Status without Nodes, by what was seen at these keys, queues and registers.
 	part := func(name string, holders []Holder, keys, queues []int) Status {
 		return Status{
 			Name: name, State: stateOf(seen, keys), Holders: holders,
@@ -144,13 +135,12 @@ func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	return s, tooFewAnswers(s.Nodes, seen)
 }
 
-// tooFewAnswers returns ErrNoQuorum with the errors of the nodes that have said nothing.
 func tooFewAnswers(nodes []NodeStatus, seen lease.Inspected) error {
 	f := &failure{}
 	count := claim.Count{}
 	for i := range nodes {
 		switch n := &nodes[i]; {
-		case !seen.Rule.All().Has(i): // another node is the same server
+		case !seen.Rule.All().Has(i): // the same server as another
 		case n.Err == nil:
 			count.Granted = count.Granted.With(i)
 		default:
@@ -164,10 +154,8 @@ func tooFewAnswers(nodes []NodeStatus, seen lease.Inspected) error {
 	return f
 }
 
-// inspectedKeys returns the indices of the keys that an inspection of m reads.
 func (m *Mutex) inspectedKeys() []int { return firstInts(max(len(m.names()), m.set.permits)) }
 
-// firstInts returns the numbers from 0 to n-1.
 func firstInts(n int) (numbers []int) {
 	for i := range n {
 		numbers = append(numbers, i)
@@ -175,7 +163,6 @@ func firstInts(n int) (numbers []int) {
 	return numbers
 }
 
-// stateOf returns the state of these keys together.
 func stateOf(seen lease.Inspected, keys []int) string {
 	switch {
 	case seen.IsHeld(keys...):
@@ -186,9 +173,8 @@ func stateOf(seen lease.Inspected, keys []int) string {
 	return StateUnknown
 }
 
-// waitersOf returns who waits in these queues.
 func waitersOf(seen lease.Inspected, queues []int) (waiters []Waiter) {
-	places := make(map[uint64]int) // in waiters, by process
+	places := make(map[uint64]int)
 	for _, ticket := range seen.Waiting(queues...) {
 		process := processNumber(script.ProcessIn(ticket))
 		at, known := places[process]
@@ -203,11 +189,10 @@ func waitersOf(seen lease.Inspected, queues []int) (waiters []Waiter) {
 }
 
 func processNumber(text string) uint64 {
-	n, _ := strconv.ParseUint(text, 10, 64) // 0 if another program has made the text
+	n, _ := strconv.ParseUint(text, 10, 64) // 0 for a text of another program
 	return n
 }
 
-// registerOf returns the highest number that a node has in one of these registers.
 func registerOf(seen lease.Inspected, registers []int) (highest uint64) {
 	for _, v := range seen.Votes {
 		if report := claim.ReportIn(v); report != nil {
@@ -259,7 +244,6 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	return nodes
 }
 
-// libraryOf guesses which library has made a value.
 func libraryOf(value string) string {
 	const letters, digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "0123456789"
 	is := func(length int, alphabet string) bool {
@@ -279,16 +263,12 @@ func libraryOf(value string) string {
 	return ""
 }
 
-// What people and tests see in this process. A lock's value is a secret: who has it can extend and release the lock. So no
-// text shows it, except the text of a Sequencer, which is made for sending.
-
-// Format writes the name, the state, and what is left of the time, such as redsync.Mutex("orders:17", held until
-// 15:04:05.000, token 7), for every verb. It never writes the value. See LogValue for the states.
+// Format writes the name, the state, and the end, such as redsync.Mutex("orders:17", held until 15:04:05.000, token 7),
+// for every verb, and never the value.
 func (m *Mutex) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, m.shown().String()) }
 
-// LogValue returns the name, the state, and the time and the token of the hold if there is one, for package slog. It never
-// returns the value. The state is "idle", "held", "adopted" (with the value of another Mutex: see WithValue), or "over"
-// (expired or lost).
+// LogValue returns the name, the state, and the time and the token of the hold, for package slog, and never the value.
+// The state is "idle", "held", "adopted" (see WithValue), or "over" (expired or lost).
 func (m *Mutex) LogValue() slog.Value {
 	s := m.shown()
 	attrs := []slog.Attr{slog.String("name", s.Name), slog.String("state", s.State)}
@@ -326,7 +306,6 @@ func (m *Mutex) shown() shownMutex {
 	return s
 }
 
-// String returns what Format writes.
 func (s shownMutex) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redsync.Mutex(%q, %s", s.Name, s.State)

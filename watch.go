@@ -12,8 +12,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/watch"
 )
 
-// This file tells when the holders of a lock change.
-
 // Watch yields a Status of the lock of m, and a further one whenever the holders have changed. m need not be held.
 //
 //	for st, err := range rs.NewMutex("scheduler").Watch(ctx) {
@@ -25,13 +23,13 @@ import (
 //
 // Watch looks once a second, when the TTL of a holder has run out, and when a term of a leader begins or ends (see
 // Lead). So it may miss a short lock. If too few nodes answer, it yields StateUnknown, and goes on. A Status is no
-// proof: do not decide with it whether you have the lock. Each loop reads for itself. See docs/owners.md.
+// proof: see Inspect.
 //
-// Errors:
+// Errors, with an empty Status, end the loop:
 //
 //   - The error of ctx, and its cause.
 //   - ErrClosed.
-//   - One that names an option or a name that cannot be used. An error comes with an empty Status, and ends the loop.
+//   - One that names an option or a name that cannot be used.
 func (m *Mutex) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	ctx = orBackground(ctx)
 	return func(yield func(Status, error) bool) {
@@ -41,14 +39,14 @@ func (m *Mutex) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	}
 }
 
-// watch yields a Status for each change. It returns nil once yield has returned false, and otherwise why it has ended.
+// watch returns nil once yield has returned false.
 func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error {
 	w, err := m.beginWatch(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.Leave()
-	defer context.AfterFunc(ctx, w.Leave)() // the body may block for longer than ctx lasts
+	defer context.AfterFunc(ctx, w.Leave)() // the body may outlast ctx
 	for {
 		seen, ok := w.Next(ctx)
 		if !ok {
@@ -60,7 +58,7 @@ func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error
 	}
 }
 
-// beginWatch returns a watcher of the lock of m. The caller must end it with Leave.
+// beginWatch returns a watcher of the lock of m. The caller must Leave it.
 func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -80,8 +78,7 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	return watch.Begin(l), nil
 }
 
-// holdersText returns the Holders of a watch.Lock. keys are all keys that were read: the slots of a semaphore if permits is
-// true, and otherwise those of so many names.
+// holdersText returns the Holders of a watch.Lock. keys are the slots of a semaphore if permits is true.
 func holdersText(keys []int, names int, permits bool) func(lease.Inspected) string {
 	return func(seen lease.Inspected) string {
 		var b strings.Builder
