@@ -7,13 +7,11 @@ import (
 	"strings"
 )
 
-// This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says what
-// it holds then. A writer locks the same key by the commands of script.go. While readers have the key, these
-// commands find another value there.
+// This file makes the commands of a reader's lease. The readers of a lock share its key, as readers.lua says. A writer
+// locks the same key by the commands of script.go.
 //
-// A writer's lease can become a reader's, by Downgrade. A node may get a later command before it has executed
-// the downgrade. So all commands of this file except EnterShared also accept a key that holds the value as a
-// writer's.
+// A node may get a later command before it has executed a Downgrade. So all commands here except EnterShared also
+// accept a key that holds the value as a writer's.
 
 //go:embed enter_shared.lua
 var enterShared string
@@ -34,24 +32,23 @@ var (
 	releaseSharedScript = newScript(releaseShared)
 )
 
-// readersPrefix is what a key begins with while readers hold it. No value of a lock begins so. A mode that keeps a text of
-// its own in the lock's key begins it in this way too, and ends it without a line feed, which the text of readers ends in.
+// readersPrefix begins a key that readers hold, and no lock's value. Another mode that keeps a text of its own in the
+// lock's key begins it so, too, and does not end it with a line feed, as readers do.
 const readersPrefix = "readers\n"
 
-// MayBeValue reports whether a lease may have a value. No value may begin like the text that readers share,
-// and a reader's value may not contain a newline.
+// MayBeValue reports whether a lease may have a value: it does not begin like the text of readers, and a reader's has
+// no newline.
 func MayBeValue(value string, reader bool) bool {
 	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
 }
 
-// EnterShared puts the ticket of place, as a reader's, in the queue of key's waiters. It adds a reader with
-// value for ttl milliseconds, unless a writer holds key or a waiting writer keeps the reader back. Without a
-// ticket, every live writer in the queue keeps it back; with a ticket, only those of other processes that
-// stand before it. If EnterShared grants, it then raises the register as Enter does.
+// EnterShared puts the ticket of place, as a reader's, in the queue. It adds a reader with value for ttl milliseconds,
+// unless a writer holds key or keeps the reader back: with a ticket, live writers of other processes before it, else
+// every live writer in the queue. A grant then raises the register as Enter does.
 //
-// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is
-// granted without a look at it, and the reply is Blind. If the user may not even name the queue among the
-// keys of a script, the command fails. A Blind place does not name it.
+// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is granted without
+// a look at it, and the reply is Blind. If the user may not even name the queue as a key, the command fails: a Blind
+// place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
@@ -65,7 +62,7 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	return r.command()
 }
 
-// What EnterShared returns for grants that are not plain.
+// Special replies to EnterShared.
 const (
 	grantedBefore int64 = -2 // the reader was there before
 	grantedBlind  int64 = -3 // the user may not read the queue
@@ -96,30 +93,28 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now. It never lowers it.
-// The node replies Mine; Missing if there is no such reader; or Other if a writer with another value holds
-// key.
+// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now, and never lowers it. The
+// reply is Mine, Missing without such a reader, or Other if a writer with another value holds key.
 func ExtendShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 0)
 }
 
-// HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies
-// Created. If a writer with another value holds key, it changes nothing.
+// HealShared is ExtendShared, but adds a missing reader unless a writer with another value holds key: then the reply is
+// Created.
 func HealShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
 type Downgrade struct {
-	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero if it has no waiters
+	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero without waiters
 	Leave   []Ticket // the tickets of the writer, which leave the queue
 	Blind   bool     // the user may not touch the queue, so the command does not name it
 }
 
-// Extend does what ExtendShared does, or HealShared with heal. If key holds value as a writer's, it makes the
-// writer a reader: for ttl milliseconds, or for what is left of the key's TTL if that is longer. Then it takes
-// the tickets of d.Leave out of the queue, and tells the readers that have waited for that. The reply Mine has
-// the same additions as for Release.
+// Extend is ExtendShared, or HealShared with heal. A writer with value becomes a reader, for ttl milliseconds or what
+// is left of the key's TTL, if that is longer. Then it takes the tickets of d.Leave out of the queue, and tells the
+// readers that have waited. Mine has the additions of Release.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
@@ -137,14 +132,13 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	return r.command()
 }
 
-// ValidShared checks whether there is a reader with value. The node replies as to ExtendShared.
+// ValidShared checks whether there is a reader with value. The reply is that to ExtendShared.
 func ValidShared(l Lock) Command {
 	return of(validSharedScript, l.key, l.value)
 }
 
-// ReleaseShared takes the reader with value out, and deletes key if no other reader is left. It raises the
-// register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing can
-// also mean that only other readers hold key.
+// ReleaseShared takes the reader with value out, and deletes key after the last one. Otherwise it does what Release
+// does. Missing can also mean that only other readers hold key.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }
