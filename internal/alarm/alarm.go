@@ -1,5 +1,4 @@
-// Package alarm keeps one timer for many alarms. Leases, watchdogs and releases use it for everything that
-// they do at a set time.
+// Package alarm keeps one timer for everything that leases, watchdogs and releases do at a set time.
 package alarm
 
 import (
@@ -11,8 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A Schedule fires alarms at their times. However many alarms are set, it needs one timer. It keeps no
-// goroutine: the timer starts one to fire alarms.
+// A Schedule fires alarms at their times. However many are set, it needs one timer, which starts a goroutine to fire
+// them.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex // guards what follows
@@ -22,22 +21,20 @@ type Schedule struct {
 	closed bool
 	set    int // how many alarms have been set, for tests
 
-	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause
-	// ends.
+	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause ends.
 	InARow    int
 	notBefore time.Time
 
-	// compare is the interval at which the schedule compares the wall clock with the monotonic clock while
-	// alarms are set, 0 for never. lead is the clock.Instant.Lead to compare with: a Lead that is at least
-	// 1 ms greater means that the wall clock was set forward or the machine was suspended.
+	// compare is how often the two clocks are compared while alarms are set, 0 for never. lead is the
+	// clock.Instant.Lead to compare with.
 	compare time.Duration
 	lead    time.Duration
 
-	// Look is called with each comparison. If it returns true, the schedule fires all alarms, due or not. It may be nil.
+	// Look, if any, is called with each comparison. If it returns true, all alarms fire, due or not.
 	Look func() bool
 }
 
-// burstPause is how long the schedule pauses after InARow alarms.
+// burstPause follows InARow alarms.
 const burstPause = time.Millisecond
 
 // An Alarm calls its Firer at a set time.
@@ -47,8 +44,8 @@ type Alarm struct {
 	index int           // in the heap, from 1; 0 when not scheduled
 }
 
-// origin is what the times of alarms count from. A time.Time would make each alarm half as large again. In a synctest
-// bubble no time has a monotonic reading, but origin has one. So it is never an argument of time.Since or time.Until.
+// origin is what the times of alarms count from: a time.Time would make each alarm half as large again. It is never an
+// argument of time.Since or time.Until, because in a synctest bubble it alone has a monotonic reading.
 var origin = time.Now()
 
 func sinceOrigin() time.Duration {
@@ -56,21 +53,19 @@ func sinceOrigin() time.Duration {
 	return now.Sub(origin)
 }
 
-// atOnce is the time of an alarm that is due before all others.
+// atOnce is due before all other times.
 const atOnce = math.MinInt64
 
-// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close, which
-// would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
+// A Firer is what an alarm calls. Fire must not block, and may call methods of its schedule except Close, which would
+// deadlock. closing says that Close calls it, for an alarm that had not fired.
 type Firer interface{ Fire(closing bool) }
 
-// Set schedules alarm a to fire at the time at. If a was scheduled already, at replaces its former time. If
-// the schedule is closed, Set reports false and changes nothing.
+// Set schedules a for at, in place of any former time. It reports false if the schedule is closed.
 func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
-// SetUnlessFull does what Set does, unless limit alarms are set already or the schedule is closed. It
-// reports whether it has scheduled alarm a.
+// SetUnlessFull is Set, but also reports false, and changes nothing, if limit alarms are set already.
 func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +83,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	return true
 }
 
-// Hasten makes alarm a due at once if it is scheduled for a time after at.
+// Hasten makes a due at once if it is scheduled for a time after at.
 func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +94,7 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
-// Hurry makes those alarms due at once for which the function returns true.
+// Hurry makes the alarms due at once that which selects.
 func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,10 +107,9 @@ func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.armLocked()
 }
 
-// CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every.
-// If the wall clock has gained at least 1 ms since start, it was set forward or the machine was suspended:
-// then the schedule fires all alarms, due or not. If several callers ask, the shortest interval counts,
-// until the schedule is empty. An empty schedule makes no comparisons, so a caller must set its alarm first.
+// CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every. If the wall
+// clock has gained at least 1 ms since start, it was set forward or the machine was suspended: then all alarms fire.
+// The shortest interval counts, until the schedule is empty. Set an alarm first: an empty schedule compares nothing.
 func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +129,7 @@ func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	}
 }
 
-// steppedLocked reports whether the wall clock has gained at least 1 ms on the monotonic clock since lead
-// was set.
+// steppedLocked reports whether the wall clock has gained at least 1 ms since lead was set.
 func (s *Schedule) steppedLocked() bool {
 	if s.compare == 0 {
 		return false
@@ -159,7 +152,7 @@ func (s *Schedule) looksLocked() bool {
 	return s.Look()
 }
 
-// Drop takes alarm a off the schedule. It does not wait for a call of Fire that is under way.
+// Drop takes a off the schedule. It does not wait for a Fire that is under way.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,9 +161,8 @@ func (s *Schedule) Drop(a *Alarm) {
 	}
 }
 
-// armLocked makes the timer fire for the first alarm, or in time for the next comparison of the clocks.
-// Without alarms it ends the comparisons. It leaves alone a timer that fires earlier than needed: run then
-// finds nothing due, and arms the timer again. That is rare, and resetting a timer is expensive.
+// armLocked makes the timer fire for the first alarm or the next comparison. It leaves a timer alone that fires too
+// early, because a reset is expensive: run then finds nothing due.
 func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
@@ -181,7 +173,7 @@ func (s *Schedule) armLocked() {
 		first = s.notBefore
 	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return // the timer fires early enough, for the next comparison as well
+		return // early enough for the next comparison as well
 	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
@@ -197,7 +189,6 @@ func (s *Schedule) armLocked() {
 	s.timer.Reset(first.Sub(now))
 }
 
-// run fires the alarms that are due.
 func (s *Schedule) run() {
 	s.firing.Lock()
 	defer s.firing.Unlock()
@@ -227,8 +218,7 @@ func (s *Schedule) run() {
 	s.mu.Unlock()
 }
 
-// Close empties the schedule for good and fires the alarms that were on it. When it returns, no alarm is
-// firing any more.
+// Close empties the schedule for good, and fires the alarms that were on it. No alarm fires after it.
 func (s *Schedule) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -248,14 +238,14 @@ func (s *Schedule) Close() {
 	}
 }
 
-// Count returns how many alarms have been set, and how many are on the schedule now. It is for tests.
+// Count returns how many alarms have been set, and how many still are. It is for tests.
 func (s *Schedule) Count() (set, now int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set, len(s.alarms)
 }
 
-// First returns what at most n of the alarms that are set call, in no order.
+// First returns the Firers of at most n alarms, in no order.
 func (s *Schedule) First(n int) []Firer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
