@@ -5,8 +5,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// Conceal returns err, the error of a node's reply to c, with a text that ends before the first secret of c: an
-// argument that is no key. Errors go to logs, and whoever knows the value of a lock can release it.
+// Conceal cuts off the text of err, a node's error to c, before the first argument of c that is no key. Errors go to
+// logs, and whoever knows the value of a lock can release it.
 func (c Command) Conceal(err error) error {
 	keys, secrets := c.split()
 	if len(secrets) == 0 {

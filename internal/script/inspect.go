@@ -18,8 +18,7 @@ var inspect string
 
 var inspectScript = wire.NewScriptOnDemand(func() string { return complete(inspect) })
 
-// Inspect reads the lock of k, its queue and its fencing register, or with alone only the first. ParseReport reads the
-// reply.
+// Inspect reads the lock of k, and unless alone its queue and its fencing register. ParseReport reads the reply.
 func (k *Key) Inspect(alone bool) Command {
 	if alone {
 		return inspected([]any{k.arg}, nil, nil)
@@ -40,7 +39,7 @@ func (m Multi) Inspect(alone bool) Command {
 	return inspected(m.names.locks, m.names.queues, registers)
 }
 
-// Inspect reads all slots of s and its queue, or with alone only the slots. ParseReport reads the reply.
+// Inspect reads all slots of s, and unless alone its queue.
 func (s *Semaphore) Inspect(alone bool) Command {
 	if alone {
 		return inspected(s.slots[:s.n], nil, nil)
@@ -57,10 +56,10 @@ func inspected(locks, queues, registers []any) Command {
 	return r.command()
 }
 
-// A Report is what a node has of a lock. Readers and waiters whose time has run out by the node's clock are left out.
+// A Report is what a node has of a lock, without readers and waiters whose time has run out by the node's clock.
 type Report struct {
 	Holds     []Held
-	Tickets   [][]string // by queue: the waiters in order, each with its kind; nil if no queue was read
+	Tickets   [][]string // by queue: the waiters in order, each with its kind
 	Registers []uint64   // 0 for none
 }
 
@@ -91,7 +90,7 @@ func ParseReport(reply any, locks int) (*Report, error) {
 	return nil, fmt.Errorf("redsync: odd answer to an inspection: %s", shapeOf(reply))
 }
 
-// shapeOf describes a reply that may have the values of others, which are secret.
+// shapeOf shows none of the values in a reply.
 func shapeOf(reply any) string {
 	switch reply := reply.(type) {
 	case string:
@@ -139,8 +138,7 @@ func (r *Report) addHold(h Held, now int64) {
 
 const deadlineDigits = 13
 
-// readersIn returns the readers in the text of a lock that are not gone. It reports false for a writer's value: see
-// readers.lua.
+// readersIn returns the readers in the text of a lock that are not gone, false for a writer's value: see readers.lua.
 func readersIn(text string, now int64) (readers []Held, ok bool) {
 	rest, ok := strings.CutPrefix(text, readersPrefix)
 	if !ok || rest == "" {
@@ -186,7 +184,7 @@ func (r *Report) addTickets(queues []any) (ok bool) {
 	return true
 }
 
-// ProcessIn returns the process in one of Report.Tickets.
+// ProcessIn returns the process of one of Report.Tickets.
 func ProcessIn(ticket string) string { return ticket[processFrom:processTo] }
 
 func (r *Report) addRegisters(registers []any) (ok bool) {

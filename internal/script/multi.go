@@ -6,29 +6,27 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file makes the commands of a lease of several names. A node decides about all names at once.
+// This file makes the commands of a lease of several names. A node decides about all at once.
 
-// Names is a set of the names of one claim: bit i stands for name i.
+// Names is a set of the names of one claim, as bits.
 type Names uint64
 
 // MaxNames limits Names.
 const MaxNames = 64
 
-// A Multi is what commands of a lease of several names are about: the names and the holder's value.
+// A Multi is what commands of a lease of several names are about: these and the holder's value.
 type Multi struct {
 	names *multiNames
 	value any
 }
 
-// multiNames are the names of a Multi and their keys, in one order, as arguments, which saves an allocation for each
-// command.
+// multiNames are the names of a Multi and their keys, as arguments, which saves allocations.
 type multiNames struct {
 	names         []string
 	locks, queues []any
 }
 
-// NewMulti returns the Multi of names, sorted and distinct, with an empty value. To make a command, they must be 2 to
-// MaxNames.
+// NewMulti returns the Multi of names, sorted and distinct, 2 to MaxNames for a command, with an empty value.
 func NewMulti(names []string) Multi {
 	k := len(names)
 	keys := make([]any, 2*k)
@@ -42,22 +40,19 @@ func NewMulti(names []string) Multi {
 // With returns m with another value.
 func (m Multi) With(value string) Multi { return Multi{m.names, value} }
 
-// Names returns the names. The caller must not change them.
+// Names returns the names, which must not change.
 func (m Multi) Names() []string { return m.names.names }
 
 // Value returns the value.
 func (m Multi) Value() string { return m.value.(string) }
 
-// A Part says whose tickets enter and leave the queue of one name with a release.
+// A Part says whose tickets enter and leave the queue of one name.
 type Part struct {
 	Enters Ticket
 	Leave  []Ticket
 }
 
-// EnterMulti puts the ticket of place in the queues of all names, whether it is granted or not. It sets all keys of m
-// for ttl milliseconds if all are free, else none. If place is strict, a name whose key is free keeps the caller back
-// if another process is the first in its queue. With a fence, a key that has the value counts as free. A grant raises
-// all registers to the token of fence, if that is greater than each. ParseEnteredMulti reads the reply.
+// EnterMulti is Enter for all keys of m, or none: see enter.lua. ParseEnteredMulti reads the reply.
 func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 	r := newMultiRequest(enterScript, m, 10)
 	strict := 0
@@ -94,25 +89,22 @@ func nameOf(element any) (name int, ok bool) {
 	return int(i - 1), ok && i >= 1 && i <= MaxNames
 }
 
-// ExtendMulti raises the TTLs of all keys of m to ttl milliseconds, but never shortens one, if all have the value, else
-// none. The reply is Mine, Other if a key has another value, or Missing.
+// ExtendMulti extends all keys of m if all have the value, else none.
 func ExtendMulti(m Multi, ttl int64) Command {
 	return ofMulti(extendScript, m, m.value, ttl)
 }
 
-// HealMulti is ExtendMulti, but sets missing keys again, if none has another value: then the reply is Created.
+// HealMulti is ExtendMulti, but sets missing keys again, if none has another value.
 func HealMulti(m Multi, ttl int64) Command {
 	return ofMulti(healScript, m, m.value, ttl)
 }
 
-// ValidMulti checks whether all keys of m have the value. The reply is that to ExtendMulti.
+// ValidMulti checks whether all keys of m have the value.
 func ValidMulti(m Multi) Command {
 	return ofMulti(validScript, m, m.value)
 }
 
-// ReleaseMulti deletes the keys of m that have the value, raises each register to the token of fence, and lets the
-// tickets of turnover enter and leave the queues. It tells waiters as Release does, for each name whose key is free or
-// held by readers, even if it was free before. ParseReleasedMulti reads the reply.
+// ReleaseMulti is Release for the keys of m that have the value. ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
 	r := newMultiRequest(releaseScript, m, 8)
 	r.keys(turnover.queues(m.names.queues...)...)
@@ -160,7 +152,7 @@ func namesOf(element any) (names Names, ok bool) {
 	return names, ok
 }
 
-// newMultiRequest begins a command with the locks of m, and with room for its other keys and that many arguments.
+// newMultiRequest begins a command with the locks of m, and room for its other keys and that many arguments.
 func newMultiRequest(s *wire.Script, m Multi, args int) request {
 	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
 	r.keys(m.names.locks...)

@@ -37,8 +37,8 @@ const (
 	MaxLabel = 128
 )
 
-// OwnedValue returns a value that says its owner. random is a text of crypto/rand.Text, and CheckLabel accepts label. A
-// time before 1970 or after 2286 becomes the nearest that fits: a wrong clock does not change the form.
+// OwnedValue returns a value that says its owner, from a text of crypto/rand.Text and a label that CheckLabel accepts.
+// A time before 1970 or after 2286 is cut: a wrong clock does not change the form.
 func OwnedValue(random string, p Process, at time.Time, label string) string {
 	var room [ownerLength + MaxLabel]byte // so that only the result is allocated
 	b := append(room[:0], random...)
@@ -55,7 +55,7 @@ func OwnedValue(random string, p Process, at time.Time, label string) string {
 	return string(b)
 }
 
-// OwnerOf returns what value says of its owner. It reports false unless value is exactly of OwnedValue's form.
+// OwnerOf returns what value says of its owner, false unless it has exactly the form of OwnedValue.
 func OwnerOf(value string) (Owner, bool) {
 	if len(value) <= ownerLength || value[randomLength] != '~' {
 		return Owner{}, false
@@ -79,14 +79,14 @@ func IsOf(value string, p Process) bool {
 	return ok && o.Process == p.String()
 }
 
-// IDOf tells values apart without showing them: the first 8 hex digits of the SHA-256.
+// IDOf tells values apart without showing them.
 func IDOf(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Forced begins the message to a process that one of its locks was released by force. The IDOf the value follows. Other
-// messages are the names of locks, and may look like it, so nobody relies on it.
+// Forced begins the message that a lock of the process was released by force, before the IDOf its value. The name of a
+// lock may look like it, so nobody relies on it.
 const Forced = "forced "
 
 const (
@@ -96,14 +96,14 @@ const (
 
 func isNumber(text string) bool { return strings.Trim(text, digits) == "" }
 
-// LabelRange says which labels CheckLabel accepts.
+// LabelRange says what CheckLabel accepts.
 const LabelRange = "1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at its ends"
 
 // CheckLabel returns what is wrong with a label, nil if nothing is.
 //
-// People read labels in terminals. So a label has no control character, nothing that breaks the line (U+2028) or turns
-// the text around it (U+202E), and nothing invisible, such as U+200B or a space at an end, by which labels that look
-// the same would differ. That also refuses the joiners U+200C and U+200D, which some scripts use inside words.
+// People read labels in terminals. So nothing in it acts on the terminal, breaks the line (U+2028) or turns the text
+// around it (U+202E). Nothing is invisible, such as U+200B or a space at an end, or labels that look the same would
+// differ. That also refuses the joiners U+200C and U+200D, which some scripts use inside words.
 func CheckLabel(label string) error {
 	switch {
 	case label == "":

@@ -9,7 +9,7 @@ import (
 )
 
 // This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
-// set, like a lock's. So Extend, Heal and Valid serve for one slot, ExtendMulti, HealMulti and ValidMulti for several.
+// set. Extend, Heal and Valid serve for one slot, ExtendMulti, HealMulti and ValidMulti for several.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -37,7 +37,7 @@ func (s Slots) With(slot int) Slots {
 // Has reports whether slot is in s.
 func (s Slots) Has(slot int) bool { return s[slot/64]>>(slot%64)&1 != 0 }
 
-// Or returns the slots of s and t.
+// Or returns the union.
 func (s Slots) Or(t Slots) Slots {
 	for i := range s {
 		s[i] |= t[i]
@@ -45,7 +45,7 @@ func (s Slots) Or(t Slots) Slots {
 	return s
 }
 
-// And returns the slots in both s and t.
+// And returns the intersection.
 func (s Slots) And(t Slots) Slots {
 	for i := range s {
 		s[i] &= t[i]
@@ -61,7 +61,7 @@ func (s Slots) Len() (n int) {
 	return n
 }
 
-// First returns the first slot of s, which is not empty.
+// First returns the first slot of s, or 0.
 func (s Slots) First() int {
 	for slot := range s.All() {
 		return slot
@@ -82,15 +82,15 @@ func (s Slots) All() iter.Seq[int] {
 	}
 }
 
-// A Semaphore has the keys of a semaphore, in the type of arguments, which saves an allocation for each command.
+// A Semaphore has the keys of a semaphore, as arguments, which saves allocations.
 type Semaphore struct {
 	name  string
 	n     int
-	slots []any // the keys of all slots in order, twice over: each cyclic order is a part of it
+	slots []any // the keys of all slots, twice over: each cyclic order is a part of it
 	queue any
 }
 
-// NewSemaphore returns the Semaphore of a name with n permits. To make a command, n must be 1 to MaxPermits.
+// NewSemaphore returns the Semaphore of a name with n permits, 1 to MaxPermits for a command.
 func NewSemaphore(name string, n int) *Semaphore {
 	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
 	prefix := sideKey(name, slotSide)
@@ -110,8 +110,7 @@ func (s *Semaphore) Permits() int { return s.n }
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// key returns the key of a slot. slot may exceed those of s: a process that uses more permits may have given its hold
-// to this one.
+// key returns the key of a slot, even of one beyond n: a process with more permits may have given its hold to this one.
 func (s *Semaphore) key(slot int) any {
 	if slot < s.n {
 		return s.slots[slot]
@@ -129,7 +128,7 @@ func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	return keys
 }
 
-// Multi returns slots with a value, for ExtendMulti, HealMulti and ValidMulti.
+// Multi returns slots with a value, for commands of several names.
 func (s *Semaphore) Multi(slots Slots, value string) Multi {
 	return Multi{&multiNames{locks: s.keysOf(slots)}, value}
 }
@@ -140,7 +139,6 @@ type Order struct {
 	Front Slots
 }
 
-// slots returns n slots in order.
 func (o Order) slots(n int) []int {
 	all := make([]int, 0, n)
 	for _, front := range []bool{true, false} {
@@ -153,7 +151,6 @@ func (o Order) slots(n int) []int {
 	return all
 }
 
-// at returns slots(n)[i].
 func (o Order) at(i, n int) int {
 	if o.Front == (Slots{}) {
 		return (o.First + i) % n
@@ -168,9 +165,7 @@ type Entering struct {
 }
 
 // EnterPermits sets the first free slots to value for ttl milliseconds: as many as e wants, or none. A ticket of place
-// first enters the queue of s, where it stays even after a grant. If place is strict, a grant needs a waiter of the
-// ticket's process as the first in the queue. With a ticket, a grant also says which other slots are free.
-// Entering.Parse reads the reply.
+// enters the queue first: see enter_permits.lua. Entering.Parse reads the reply.
 func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
 	r := newRequest(enterPermitsScript, keyCount+1+s.n+8)
 	if e.Order.Front == (Slots{}) {
@@ -197,9 +192,9 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 // An EnteredPermits is what a node answers to EnterPermits.
 type EnteredPermits struct {
 	Granted  bool
-	WasThere bool  // with Granted: some slots had the value before the command, which has granted no others
-	Slots    Slots // the slots that have the value now
-	Free     Slots // the slots that were free before, as far as the node says, with those it has granted
+	WasThere bool  // with Granted: some slots had the value before, and no others were granted
+	Slots    Slots // those that have the value now
+	Free     Slots // those that were free before, as far as the node says
 	Wait     int64 // of a refusal: after how many milliseconds it may end by itself, -1 if never or unknown
 }
 
@@ -221,7 +216,7 @@ func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
 	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// parseFour reads a reply of four parts: see enter_permits.lua.
+// parseFour reads an array: see enter_permits.lua.
 func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool) {
 	const refused, granted, wasThere = 0, 1, 2
 	what, isWhat := parts[0].(int64)
@@ -240,7 +235,7 @@ func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool
 	return EnteredPermits{}, false
 }
 
-// parseSlots reads indexes in e.Order. It reports false if one is out of range or comes twice.
+// parseSlots reports false if an index in e.Order is out of range or comes twice.
 func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	indexes, ok := part.([]any)
 	if len(indexes) == 0 {
@@ -267,12 +262,8 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back the slots of gives that have the value, and lets the tickets of turnover enter and leave the
-// queue. If anything has changed and a slot of gives or keeps is free, the node tells the first waiter as for Release.
-// Otherwise it tells nobody: the first waiter may want more slots than are free, and would try again and again.
-//
-// The reply is that to Release: Mine if at least weight slots of gives and keeps, as many as a lease has, had the
-// value, else Missing. A quiet release does not look at keeps.
+// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. Slots
+// of keeps count, but stay. Mine means at least weight slots, as many as a lease has, otherwise it is Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)
@@ -287,7 +278,7 @@ func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, proce
 	return r.turnover(turnover)
 }
 
-// ReleaseSlot gives back one slot, as Release does, with the queue of s.
+// ReleaseSlot is Release for one slot, with the queue of s.
 func ReleaseSlot(s *Semaphore, slot Lock, process Process, turnover Turnover) Command {
 	return releaseOf(releaseScript, slot, s.queue, process, turnover, Fence{})
 }

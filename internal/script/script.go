@@ -1,6 +1,5 @@
 // Package script holds the Lua scripts that nodes run, one per operation. Each touches only the keys that it is given,
-// and each case has its own reply. A function that returns a Command sends nothing: its comment says what the node
-// does.
+// and says at its top what it does and replies. A function that returns a Command sends nothing.
 package script
 
 import (
@@ -18,7 +17,7 @@ import (
 
 // What a script found at the key.
 const (
-	Missing int64 = 0 // no key
+	Missing int64 = 0
 	Mine    int64 = 1 // the caller's value
 	Other   int64 = 2 // another value
 	Created int64 = 3 // no key; it has been set again
@@ -29,7 +28,7 @@ const (
 	Others int64 = 16 // with First, and without Woke: the next waiter is of another process
 )
 
-// Granted is what Enter returns for a grant. Anything else is a refusal.
+// Granted is what Enter returns for a grant.
 const Granted int64 = 0
 
 // What scripts include.
@@ -92,8 +91,7 @@ func newScript(script string) *wire.Script {
 	return wire.NewScriptOf(func() string { return complete(script) })
 }
 
-// complete returns a script with what it includes, without comments and indentation, because each new connection sends
-// all scripts. Functions that several scripts include lose all needless spaces, too.
+// complete returns a script with what it includes, without comments and needless spaces: each new connection sends all.
 func complete(script string) string {
 	for _, i := range []struct {
 		name, text string
@@ -119,12 +117,11 @@ func complete(script string) string {
 	return shortened(script)
 }
 
-// shortened returns Lua without comments, indentation and empty lines.
 func shortened(lua string) string {
 	var short strings.Builder
 	short.Grow(len(lua))
 	for line := range strings.Lines(lua) {
-		if !strings.Contains(line, "-- include ") { // otherwise it is still to be replaced
+		if !strings.Contains(line, "-- include ") { // still to be replaced
 			line, _, _ = strings.Cut(line, "--")
 		}
 		if line = strings.TrimSpace(line); line != "" {
@@ -134,8 +131,8 @@ func shortened(lua string) string {
 	return short.String()
 }
 
-// words matches a text in quotes, a word, or signs with the spaces around them. It is made at its first use: every
-// importing program would pay for it.
+// words matches a text in quotes, a word, or signs with the spaces around them. It is made at its first use, like
+// scripts.
 func words() *regexp.Regexp {
 	makeWords.Do(func() { madeWords = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`) })
 	return madeWords
@@ -146,7 +143,7 @@ var (
 	madeWords *regexp.Regexp
 )
 
-// local are local names in included functions, each behind a short one that is unused there.
+// local are local names in included functions, each behind a short one.
 const local = "Qqueue Ddeadline Tticket Pprocess Gdigits Vvalue Rrecord Bbefore Mmiddle Oother Llatest Nlength Ilimit Ssecond " +
 	"Wwriter Aasked Hhead Xtext Ystop Zlast Etold Useen Ffirst Jvalues Kthere "
 
@@ -160,21 +157,20 @@ func shorter(match string) string {
 	return strings.Trim(match, " ")
 }
 
-// A Key is the key of a lock, which is its name, and what follows from it. All is kept, to save an allocation for each
-// command.
+// A Key is the key of a lock, its name, with what follows from it, kept to save allocations.
 type Key struct {
 	lines        [1]string // the name
-	arg          any       // the name, in the type of a command's arguments
+	arg          any       // the name, as an argument
 	queue, fence side
 }
 
-// A side is a key beside the lock's own. It is kept from the second command on, because many locks are used once.
-// Before that it is nil, and then &named.
+// A side is a key beside the lock's own. It is kept from the second use on, because many locks are used once. Before
+// that it is nil, and then &named.
 type side struct{ key atomic.Pointer[any] }
 
 var named any
 
-// of returns the key of name, always the same, that ends in side.
+// of returns the key of name that ends in side, both always the same.
 func (s *side) of(name, side string) any {
 	kept := s.key.Load()
 	if kept != nil && kept != &named {
@@ -201,8 +197,7 @@ func (k *Key) Lines() []string { return k.lines[:] }
 // Lock returns the Lock of k with a value, a string.
 func (k *Key) Lock(value any) Lock { return Lock{k.arg, value, k} }
 
-// A Lock is what commands of a lease are about: a key and the holder's value. Both are strings in the type of
-// arguments, which saves an allocation for each command.
+// A Lock is what commands of a lease are about: a key and the holder's value, as arguments, which saves allocations.
 type Lock struct {
 	key, value any
 	of         *Key // nil for a slot, which has no queue of its own
@@ -210,8 +205,7 @@ type Lock struct {
 
 func (l Lock) queue() any { return l.of.queue.of(l.of.lines[0], queueSide) }
 
-// A lastTTL keeps the last TTL that was an argument. Most locks of a program have the same one: that saves an
-// allocation.
+// A lastTTL saves an allocation, because most locks of a program have the same TTL.
 type lastTTL struct{ last atomic.Pointer[any] }
 
 var lockTTL, fenceTTL, aliveTTL lastTTL
@@ -228,8 +222,7 @@ func (t *lastTTL) argument(ttl int64) any {
 // Value returns the value.
 func (l Lock) Value() string { return l.value.(string) }
 
-// Acquire sets key to value for ttl milliseconds if it is free: the command that redsync, node-redlock and others
-// share.
+// Acquire sets key to value if it is free, for ttl milliseconds, as redsync v4 and node-redlock do.
 func Acquire(l Lock, ttl int64) Command {
 	return Command{Args: []any{"set", l.key, l.value, "nx", "px", lockTTL.argument(ttl)}}
 }
@@ -239,7 +232,7 @@ func Ping() Command {
 	return Command{Args: []any{"ping"}}
 }
 
-// Valid checks whether key holds value. It is no GET, because a Cluster client may send that to a replica.
+// Valid checks whether key holds value. It is no GET: a Cluster client may send that to a replica.
 func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)
 }
@@ -248,10 +241,10 @@ func Valid(l Lock) Command {
 type Fence struct {
 	Token uint64
 	TTL   int64
-	text  any // of Token, as an argument; nil if it is made for each command
+	text  any // of Token, as an argument; may be nil
 }
 
-// Kept returns f with its text, which saves allocations if several commands have it.
+// Kept returns f with its text, for several commands.
 func (f Fence) Kept() Fence {
 	f.text = strconv.FormatUint(f.Token, 10)
 	return f
@@ -262,12 +255,12 @@ type Turnover struct {
 	// Quietly says that the release names no queue, because the user may not, and tells nobody. The rest is empty then.
 	Quietly bool
 
-	Enters Ticket // of the first name, which is mostly the only one
+	Enters Ticket // of the first name
 	Alive  int64  // how long a ticket that enters counts as alive, in milliseconds
 	Leave  []Ticket
 
-	// Parts says, for a Multi, who enters and leaves the queues of single names, in their order; nil for nobody. Then
-	// Enters is zero. Leave is about all queues.
+	// Parts says, for a Multi, who enters and leaves the queues of single names; nil for nobody. Then Enters is zero.
+	// Leave is about all queues.
 	Parts []Part
 }
 
@@ -287,11 +280,8 @@ func (t Turnover) changes() bool {
 	})
 }
 
-// Release deletes key if it holds value, raises the register to the token of fence, and lets the tickets of turnover
-// enter and leave the queue. If the key is free then, the node tells the first waiter, or with a reader all readers
-// that may go on with it. If readers hold the key, and a writer that kept others back leaves the queue, it tells these.
-//
-// The node sends nothing to process, the caller's: the reply tells it. The zero process has no waiters.
+// Release deletes key if it holds value, raises the register and changes the queue: see release.lua. The node tells
+// waiters that they may go on, but not those of process, the caller's: the reply does that. The zero process has none.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, l.queue(), process, turnover, fence)
 }
@@ -321,8 +311,8 @@ func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turn
 	return r.ends(process, turnover, fence)
 }
 
-// AliveFor is how long a waiter counts as alive after its ticket was shown to the nodes, in milliseconds. It is the
-// same in all versions: a later deadline is cut (show.lua).
+// AliveFor is how long a waiter counts as alive after the nodes have seen its ticket, in milliseconds. It is the same
+// in all versions: a later deadline is cut (show.lua).
 const AliveFor = 1000
 
 // A Place says where an acquire stands in the queue: nowhere, if its ticket is zero.
@@ -331,15 +321,12 @@ type Place struct {
 	Alive  int64 // how long it counts as alive, in milliseconds, at most AliveFor
 	Strict bool  // it is granted only if its process is the first; EnterShared does not use it
 
-	// Blind says that the user may not touch the queue, so EnterShared does not look at it. Ticket is zero then.
+	// Blind says that EnterShared does not look at the queue: the user may not touch it. Ticket is zero then.
 	Blind bool
 }
 
-// Enter puts the ticket of place in the queue, and sets key to value for ttl milliseconds if it is free. After a grant
-// it raises the register to the token of fence, if that is greater.
-//
-// The reply is Granted, or after how many milliseconds the refusal may end by itself, by the key's TTL or the deadline
-// of the first waiter; -1 means never. ParseEntered reads it.
+// Enter puts the ticket of place in the queue, sets key to value for ttl milliseconds if it is free, and raises the
+// register: see enter.lua. ParseEntered reads the reply.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)
 	r.keys(l.key)
@@ -358,12 +345,12 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 
 // An Entered is what a node answers to Enter.
 type Entered struct {
-	Wait     int64  // Granted, or how long a refusal may last: see Enter
+	Wait     int64  // Granted, or after how many milliseconds a refusal may end by itself; -1 for never
 	Register uint64 // of the fence
 	Stored   bool   // the token is the register now
 	WasThere bool   // the key, or one of a Multi, had the value before
-	Blind    bool   // for EnterShared: granted without a look at the queue, which the user may not read
-	By       Names  // for a refusal to a Multi: all names that keep it back
+	Blind    bool   // granted without a look at the queue, which the user may not read: for EnterShared
+	By       Names  // of a Multi: all names that keep it back
 }
 
 // ParseEntered reads a reply to Enter.
@@ -383,8 +370,8 @@ func ParseEntered(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// Checked returns e, the answer to an acquire with a token, 0 for none. A grant that contradicts the script is an
-// error: the node stores a token above the register.
+// Checked returns e, the answer to an acquire with a token, 0 for none. A grant that neither stores the token nor has a
+// register as high is an error: no script does that.
 func (e Entered) Checked(token uint64) (Entered, error) {
 	if token == 0 || e.Wait != Granted || e.Stored && e.Register == token || !e.Stored && e.Register >= token {
 		return e, nil
@@ -400,7 +387,7 @@ type request struct {
 	n      int // keys
 }
 
-// newRequest begins a command that will have about n elements.
+// newRequest begins a command of about n elements.
 func newRequest(s *wire.Script, n int) request {
 	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
@@ -436,7 +423,7 @@ func (r *request) command() Command {
 // keyCount is the index of the number of keys.
 const keyCount = 2
 
-// Extend raises the TTL of key to ttl milliseconds, but never shortens it, if key holds value.
+// Extend raises the TTL of key to ttl milliseconds if it holds value.
 func Extend(l Lock, ttl int64) Command {
 	return of(extendScript, l.key, l.value, lockTTL.argument(ttl))
 }
@@ -446,7 +433,7 @@ func Heal(l Lock, ttl int64) Command {
 	return of(healScript, l.key, l.value, lockTTL.argument(ttl))
 }
 
-// A Command is what all nodes of a round are sent.
+// A Command is what the nodes of a round are sent.
 type Command struct {
 	Args   []any
 	script *wire.Script
@@ -470,7 +457,7 @@ func (c Command) WithRESP(f func(resp []byte)) {
 // IsScript reports whether the command runs a script by its SHA1.
 func (c Command) IsScript() bool { return c.script != nil }
 
-// Key returns the first key of c: a name of the lock.
+// Key returns the first key of c.
 func (c Command) Key() string {
 	first := 1
 	if c.IsScript() {
@@ -488,7 +475,7 @@ func (c Command) InFull() []any {
 	return c.script.InFull(c.Args)
 }
 
-// Describe returns a reply as a short text. It may have what the node was sent: see Conceal.
+// Describe returns a short text of a reply, which may have what was sent: see Conceal.
 func Describe(reply any) string {
 	switch reply := reply.(type) {
 	case string:

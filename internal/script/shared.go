@@ -7,11 +7,9 @@ import (
 	"strings"
 )
 
-// This file makes the commands of a reader's lease. The readers of a lock share its key, as readers.lua says. A writer
-// locks the same key by the commands of script.go.
-//
-// A node may get a later command before it has executed a Downgrade. So all commands here except EnterShared also
-// accept a key that holds the value as a writer's.
+// This file makes the commands of a reader's lease. The readers of a lock share its key: see readers.lua. A node may
+// get a later command before it has executed a Downgrade. So all except EnterShared also accept the value as a
+// writer's.
 
 //go:embed enter_shared.lua
 var enterShared string
@@ -32,23 +30,18 @@ var (
 	releaseSharedScript = newScript(releaseShared)
 )
 
-// readersPrefix begins a key that readers hold, and no lock's value. Another mode that keeps a text of its own in the
-// lock's key begins it so, too, and does not end it with a line feed, as readers do.
+// readersPrefix begins a key that readers hold, and no lock's value. Another mode that keeps a text in the lock's key
+// begins it so, too, and does not end it with a line feed, as readers do.
 const readersPrefix = "readers\n"
 
-// MayBeValue reports whether a lease may have a value: it does not begin like the text of readers, and a reader's has
-// no newline.
+// MayBeValue reports whether a value does not begin like the text of readers, and, for a reader, has no newline.
 func MayBeValue(value string, reader bool) bool {
 	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
 }
 
-// EnterShared puts the ticket of place, as a reader's, in the queue. It adds a reader with value for ttl milliseconds,
-// unless a writer holds key or keeps the reader back: with a ticket, live writers of other processes before it, else
-// every live writer in the queue. A grant then raises the register as Enter does.
-//
-// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is granted without
-// a look at it, and the reply is Blind. If the user may not even name the queue as a key, the command fails: a Blind
-// place leaves it out.
+// EnterShared adds a reader for ttl milliseconds, unless a writer holds key or one in the queue keeps it back: see
+// enter_shared.lua. ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket
+// is let in. If he may not even name it as a key, the command fails: a Blind place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
@@ -56,7 +49,7 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 		r.keys(l.queue())
 	}
 	r.register(l, fence)
-	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of the writers that keep a reader without a ticket back, too
+	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of writers that keep back a reader without a ticket, too
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), alive)
 	r.token(fence)
 	return r.command()
@@ -70,7 +63,7 @@ const (
 
 // ParseEnteredShared reads a reply to EnterShared.
 func ParseEnteredShared(reply any) (Entered, error) {
-	const blind = 4 // a bit of the third part of the reply: see enter_shared.lua
+	const blind = 4 // a bit of the third part of the reply
 	switch reply := reply.(type) {
 	case int64:
 		switch {
@@ -93,28 +86,25 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now, and never lowers it. The
-// reply is Mine, Missing without such a reader, or Other if a writer with another value holds key.
+// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua.
 func ExtendShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 0)
 }
 
-// HealShared is ExtendShared, but adds a missing reader unless a writer with another value holds key: then the reply is
-// Created.
+// HealShared is ExtendShared, but adds a missing reader, unless a writer with another value holds key.
 func HealShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
 type Downgrade struct {
-	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero without waiters
+	Process Process  // of the caller; zero if it has no waiters
 	Leave   []Ticket // the tickets of the writer, which leave the queue
-	Blind   bool     // the user may not touch the queue, so the command does not name it
+	Blind   bool     // the command does not name the queue, because the user may not
 }
 
-// Extend is ExtendShared, or HealShared with heal. A writer with value becomes a reader, for ttl milliseconds or what
-// is left of the key's TTL, if that is longer. Then it takes the tickets of d.Leave out of the queue, and tells the
-// readers that have waited. Mine has the additions of Release.
+// Extend is ExtendShared, or with heal HealShared. It makes a writer with value a reader, for no less time, takes its
+// tickets out of the queue and tells the readers that have waited.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
@@ -132,13 +122,13 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	return r.command()
 }
 
-// ValidShared checks whether there is a reader with value. The reply is that to ExtendShared.
+// ValidShared checks whether there is a reader with value.
 func ValidShared(l Lock) Command {
 	return of(validSharedScript, l.key, l.value)
 }
 
-// ReleaseShared takes the reader with value out, and deletes key after the last one. Otherwise it does what Release
-// does. Missing can also mean that only other readers hold key.
+// ReleaseShared is Release for the reader with value: only the last one deletes key. Missing can also mean other
+// readers.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }

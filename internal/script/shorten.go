@@ -2,11 +2,8 @@ package script
 
 import _ "embed" // the source
 
-// This file makes the commands that end a lease whose keys stay for a rest of time: at least 1 ms. A key with the value
-// lasts for the rest, and never longer than before. So these commands may be repeated, and come late.
-//
-// Otherwise they are like the releases. The node tells the first waiter to ask again if a key lasts shorter, because an
-// earlier answer has said how long it lasts.
+// This file makes the commands that end a lease whose keys stay for a rest of time: see shorten.lua. They never make a
+// key last longer, so they may be repeated, and come late. Otherwise they are like the releases.
 
 //go:embed shorten.lua
 var shorten string
@@ -32,7 +29,7 @@ func shortenOne(l Lock, rest int64, queue any, process Process, turnover Turnove
 	return r.shortens(l.value, rest, 1, queues, process, turnover, fence)
 }
 
-// ShortenMulti shortens the keys of m that have the value. ParseReleasedMulti reads the reply.
+// ShortenMulti shortens m. ParseReleasedMulti reads the reply.
 func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence Fence) Command {
 	queues := turnover.queues(m.names.queues...)
 	r := newMultiRequest(shortenScript, m, 12)
@@ -41,8 +38,7 @@ func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence
 	return r.shortens(m.value, rest, len(m.names.locks), queues, process, turnover, fence)
 }
 
-// ShortenSlots shortens the slots that have the value. The reply is that to Release: Other if some have another value,
-// else Missing if some are free.
+// ShortenSlots shortens several slots, and replies as to Release.
 func ShortenSlots(s *Semaphore, slots Slots, value any, rest int64, process Process, turnover Turnover) Command {
 	keys, queues := s.keysOf(slots), turnover.queues(s.queue)
 	r := newRequest(shortenScript, keyCount+1+len(keys)+16)

@@ -6,8 +6,7 @@ import (
 	"math/big"
 )
 
-// This file makes the texts that identify processes and waiters to the nodes. Each is kept as an argument, which saves
-// an allocation for each command.
+// This file makes the texts that identify processes and waiters to the nodes, as arguments, which saves allocations.
 
 // A Process tells the nodes which waiters are of one process: 16 digits. Zero is no process.
 type Process struct{ text any }
@@ -32,18 +31,17 @@ func (p Process) IsZero() bool { return p.text == nil }
 // String returns the text of p.
 func (p Process) String() string { return p.argument().(string) }
 
-// Channel returns the channel on which the process hears that a lock is free. Scripts build the same name.
+// Channel returns the channel on which the process hears that a lock is free: scripts know it.
 func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. Zero is no ticket. A reader's ends in a kind, which does not
-// change the order.
+// A Ticket is a waiter's place in the queues of the nodes. Zero is no ticket. A reader's ends in a kind.
 type Ticket struct{ text any }
 
 const (
 	ticketLength = 49  // without the kind
-	shared       = "r" // the kind of a reader's ticket; in a queue, that of an exclusive one is a space
+	shared       = "r" // a reader's kind; in a queue, that of an exclusive ticket is a space
 )
 
 const (
@@ -53,8 +51,8 @@ const (
 	MaxPriority = 999
 )
 
-// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters. The higher priority comes first, then
-// the earlier time, in microseconds. queue.lua finds the process in the text.
+// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters, first by the higher priority, then by
+// the earlier time, in microseconds. queue.lua finds the process in it.
 func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
 	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
 		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p.argument(), number))
