@@ -7,18 +7,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Claim is what one lease writes on the nodes. The packages above work through it alone. A method that returns a Call
-// sends nothing.
+// A Claim is what one lease writes on the nodes. A method that returns a Call sends nothing.
 type Claim interface {
 	Name() string  // for errors and events
 	Value() string // the secret that proves the claim, fresh for each attempt
 
-	// With returns the same claim with another value, perhaps in room, which must be zero.
+	// With returns the claim with another value, perhaps in room, which must be zero.
 	With(value string, room *Room) Claim
 
-	// Acquire takes the claim for ttl if it is free. It enters the ticket of at in the queue, and proposes the token of
-	// f, if there are any. A claim without a queue ignores tickets, and its waiters try at least twice in
-	// script.AliveFor. A claim that is there already is Mine, or Other where a plain SET does not tell whose it is.
+	// Acquire takes the claim for ttl if it is free, enters the ticket of at in the queue, and proposes the token of f.
+	// A claim without a queue ignores tickets: its waiters try at least twice in script.AliveFor. A claim that is there
+	// already is Mine, or Other after a plain SET, which does not tell whose it is.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
 	// AcquireAgain is Acquire for a node that may have executed an earlier one, or may do so yet. A refusal that the
@@ -36,13 +35,13 @@ type Claim interface {
 
 	Check() Call // asks whether the claim is there
 
-	// Inspect asks what the node has of the lock, whoever holds it; alone: of its own key. The answer counts as a
-	// grant, with a *script.Report in Detail.Own.
+	// Inspect asks what the node has of the lock, whoever holds it, and alone: of its own key. The answer is a grant
+	// with a *script.Report in Detail.Own.
 	Inspect(alone bool) Call
 
-	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and leave
-	// the queues, unless t is Quietly. If the claim is free then, the node wakes the first waiter in each queue, and with a
-	// reader all that may go on with it, unless the first one is of process p.
+	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and
+	// leave the queues. If the claim is free then, the node wakes waiters, but not those of process p: see
+	// script.Release.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// Lines returns the lines in which waiters for this claim stand. A line has a queue on each node, and the name of a
@@ -50,21 +49,18 @@ type Claim interface {
 	Lines() []string
 
 	// Shares reports whether others may hold the same line in the same way, as readers do. Then an exclusive Do inside
-	// must not join the hold, the tickets are those of readers, and the value has no line feed.
+	// must not join the hold, tickets are those of readers, and the value has no line feed.
 	Shares() bool
 
-	// HoldsAlone reports whether a lease with the claim excludes all other leases for its lines.
-	HoldsAlone() bool
+	HoldsAlone() bool // a lease with the claim excludes all others for its lines
 
-	// PassesTo reports whether a lease with this claim may be handed to a waiter for the other one, unknown to the
-	// nodes.
+	// PassesTo reports whether a lease may be handed to a waiter for the other claim, unknown to the nodes.
 	PassesTo(other Claim) bool
 }
 
 // A Shortener is a claim that can stay on the nodes after its lease has ended.
 type Shortener interface {
-	// Shorten does what Release does, but lets the claim last for the rest, at least 1 ms, and never longer than it
-	// would.
+	// Shorten is Release, but lets the claim last for the rest, at least 1 ms, and never longer than it would.
 	Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call
 }
 
@@ -94,16 +90,15 @@ const (
 	Foreign                  // a key of another type in place of the claim or its register: no lock of any client
 )
 
-// An Answer is what a node says. It is small, because every vote carries one.
+// An Answer is what a node says. It is small: every vote carries one.
 type Answer struct {
 	Detail *Detail // nil for most answers
 	Found  Found
-	First  bool // of Release and a Downgraded's Extend: see FirstIn
-	Others bool // of the same: see OthersIn
+	First  bool // for FirstIn
+	Others bool // for OthersIn
 }
 
-// FirstIn returns the lines in which a waiter of the caller's process may go on: in the node's queue it is the first,
-// or one of the readers at the front.
+// FirstIn returns the lines in which a waiter of the caller's process may go on, after a Release or a downgrade.
 func (a Answer) FirstIn() Lines {
 	switch {
 	case a.Detail != nil && a.Detail.First != 0:
@@ -114,7 +109,7 @@ func (a Answer) FirstIn() Lines {
 	return 0
 }
 
-// OthersIn returns the lines in which a waiter of another process is known.
+// OthersIn returns those in which a waiter of another process is known.
 func (a Answer) OthersIn() Lines {
 	switch {
 	case a.Detail != nil && a.Detail.Others != 0:
@@ -145,8 +140,8 @@ type Detail struct {
 	WasThere bool          // with a fence, or of a reader: the claim was there before the command
 	Blind    bool          // of a reader: granted without a look at the queue, which the user may not read
 	Free     Lines         // of a refused Acquire: the lines in which nothing was in the way
-	First    Lines         // of a Release of several lines: see FirstIn
-	Others   Lines         // of the same: see OthersIn
+	First    Lines         // with several lines: for FirstIn
+	Others   Lines         // with several lines: for OthersIn
 	Own      any           // what only the claim and its Tally understand
 }
 

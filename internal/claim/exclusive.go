@@ -46,7 +46,7 @@ func (e *Exclusive) Shares() bool { return false }
 // HoldsAlone implements Claim.
 func (e *Exclusive) HoldsAlone() bool { return true }
 
-// PassesTo implements Claim: to a waiter for the same name.
+// PassesTo implements Claim.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)
 	return same && o.Name() == e.Name()
@@ -64,7 +64,7 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 	return call
 }
 
-// AcquireAgain implements Claim. Without a ticket and a fence, a heal also tells whose value is there.
+// AcquireAgain implements Claim. A heal also tells whose value is there.
 func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
 	if fresh && at.Ticket.IsZero() && f.Token == 0 {
 		return again(e.Extend(ttl, true))
@@ -160,8 +160,8 @@ func Ping() Call {
 // done is the reply to a SET that has set the key.
 var done any = "OK"
 
-// readSet reads the reply to a plain SET. Even our own value counts as another's: otherwise a value that is used twice
-// would admit two holders.
+// readSet reads the reply to a plain SET. Our own value counts as another's: if it is used twice, it must not admit two
+// holders.
 func readSet(reply any) (Answer, error) {
 	switch reply {
 	case nil:
@@ -180,8 +180,8 @@ func readEntered(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredWith reads replies to an acquire with a fence. Most nodes grant and store the token alike. Without a
-// ticket their answers share one Detail, which saves allocations and must not change.
+// readEnteredWith reads replies to an acquire with a fence. Without a ticket, the usual answers share one Detail, which
+// saves allocations and must not change.
 func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
 	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
 	usual := usualTo(stored, at)
@@ -200,7 +200,7 @@ func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f
 	}
 }
 
-// usualTo returns the answer that nodes share, zero with a ticket: then each answer gets its time.
+// usualTo returns the answer that nodes share, zero with a ticket: then each has its own time.
 func usualTo(stored script.Entered, at script.Place) Answer {
 	if at.Ticket.IsZero() {
 		return answerTo(stored)
@@ -219,7 +219,7 @@ func answerTo(entered script.Entered) Answer {
 	return Answer{Found: Other, Detail: d}
 }
 
-// readFound reads the reply of a script that looks for the value. An odd reply is an error: as Missing it would prove a
+// readFound reads the reply of a script that looks for the value. An odd reply is an error, because Missing proves a
 // loss.
 func readFound(reply any) (Answer, error) {
 	what, ok := reply.(int64)

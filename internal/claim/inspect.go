@@ -45,13 +45,10 @@ func ReportIn(v Vote) *script.Report {
 	return report
 }
 
-// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum has it there. It does not if
-// even the silent nodes, which have not answered or have failed, would not make a quorum.
+// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum has it there. If clients know
+// only one of two sets, a quorum of that set may hold the lock: then it is not certainly free.
 //
-// With two sets, clients that know only one may hold the lock by a quorum of it. Such a value holds no key, but the
-// lock is not certainly free.
-//
-// A Sighting is not guarded: many goroutines may read it once the round is over.
+// Many goroutines may read a Sighting once the round is over.
 type Sighting struct {
 	rule    Rule
 	sets    [2]Nodes // the second may be empty
@@ -124,7 +121,7 @@ func (s *Sighting) addHeld(i int, h script.Held) {
 	}
 }
 
-// Standing implements Tally. The round is won when it is certain of each value whether it holds its key.
+// Standing implements Tally. The round is won when it is certain which values hold keys.
 func (s *Sighting) Standing() Standing {
 	won, all := s.isCertain(), s.rule.All()&^s.voted == 0
 	return Standing{Won: won, Blocked: !won && all, Explained: won || all}
@@ -132,7 +129,7 @@ func (s *Sighting) Standing() Standing {
 
 func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
-// mayHold reports whether a value of these nodes may have a quorum of a set.
+// mayHold reports whether a value of these nodes may have a quorum of a set, with the nodes that are silent.
 func (s *Sighting) mayHold(nodes Nodes) bool {
 	nodes |= s.silent()
 	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })
@@ -147,7 +144,7 @@ func (s *Sighting) isCertain() bool {
 	return !s.mayHold(0) // there may be values that nobody has told of
 }
 
-// IsFree reports whether certainly no value holds any of these keys.
+// IsFree reports whether certainly none of these keys is held.
 func (s *Sighting) IsFree(keys ...int) bool {
 	for p, v := range s.values {
 		if slices.Contains(keys, p.index) && s.mayHold(v.nodes) {
@@ -157,7 +154,7 @@ func (s *Sighting) IsFree(keys ...int) bool {
 	return !s.mayHold(0)
 }
 
-// IsHeld reports whether a value holds one of these keys.
+// IsHeld reports whether one of these keys is held.
 func (s *Sighting) IsHeld(keys ...int) bool {
 	for p, v := range s.values {
 		if slices.Contains(keys, p.index) && s.rule.Quorum(v.nodes) {

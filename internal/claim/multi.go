@@ -8,7 +8,7 @@ import (
 )
 
 // A Multi is the claim of a Mutex on several names: a key for each, all with one value. A node sets all or none, and
-// votes once. It excludes leases of single names, too.
+// votes once.
 type Multi struct {
 	locks script.Multi
 	name  string // for errors and events

@@ -10,8 +10,8 @@ import (
 )
 
 // A Permits is the claim of a lease that tries to acquire permits. Each permit is a slot on every node: a key that one
-// lease at a time can set. A lease needs the same slots on a quorum. It is not enough to count grants: each node might
-// have a free slot, although all slots are held on a quorum. A lease that has won has a Permit.
+// lease at a time can set. A lease needs the same slots on a quorum: otherwise each node might have a free slot,
+// although all slots are held on a quorum. A lease that has won has a Permit.
 type Permits struct {
 	*semaphore
 	value any // a string
@@ -25,17 +25,16 @@ type semaphore struct {
 	*script.Semaphore
 	weight   int // permits of a lease
 	lines    []string
-	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil until an attempt has been decided
+	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil at first
 }
 
-// NewPermits returns a claim without a value. Before a command is made of it, n must be 1 to script.MaxPermits, and
-// weight 1 to n.
+// NewPermits returns a claim without a value. To be sent, n must be 1 to script.MaxPermits, and weight 1 to n.
 func NewPermits(name string, n, weight int) *Permits {
 	s := script.NewSemaphore(name, n)
 	return &Permits{semaphore: &semaphore{Semaphore: s, weight: weight, lines: []string{s.Queue()}}, value: ""}
 }
 
-// Lines implements Claim: one line, whatever the weight.
+// Lines implements Claim.
 func (s *semaphore) Lines() []string { return s.lines }
 
 // Shares implements Claim.
@@ -47,8 +46,7 @@ func (s *semaphore) HoldsAlone() bool { return false }
 // PassesTo implements Claim.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. It fixes the order in which nodes try the slots: those with the same free slots grant the
-// same.
+// With implements Claim. All nodes try the slots in one order, so those with the same free slots grant the same.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{semaphore: p.semaphore, value: value, asks: *e}
@@ -88,8 +86,7 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return p.answer(entered, detailOf(entered)), nil
 }
 
-// readAlike is read without a ticket. Equal answers in a row share a Detail, which saves allocations and must not
-// change.
+// readAlike is read without a ticket. Equal answers share a Detail, which saves allocations and must not change.
 func (p *Permits) readAlike(reply any) (Answer, error) {
 	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
@@ -129,7 +126,7 @@ func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fenc
 	return p.Acquire(ttl, at, f)
 }
 
-// Extend implements Claim. Only the interface needs it: a lease that has won has a Permit. It sets no slot.
+// Extend implements Claim, as it must, although a lease that has won has a Permit. It sets no slot.
 func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
 	return p.Of(p.allSlots()).Extend(ttl, false)
 }
@@ -140,7 +137,7 @@ func (p *Permits) Fill(ttl time.Duration) Call { return p.Extend(ttl, false) }
 // Check implements Claim.
 func (p *Permits) Check() Call { return p.Of(p.allSlots()).Check() }
 
-// Release implements Claim, for all slots with the value.
+// Release implements Claim.
 func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
 	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.allSlots(), script.Slots{}, process, t), readFound}
 }
@@ -178,7 +175,7 @@ func (w *Permit) With(value string, room *Room) Claim {
 	return w.Permits.With(value, room).(*Permits).Of(w.slots) //nolint:forcetypeassert // it is what With returns
 }
 
-// PassesTo implements Claim: to as many permits of the same semaphore.
+// PassesTo implements Claim.
 func (w *Permit) PassesTo(other Claim) bool {
 	o, same := other.(*Permits)
 	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
@@ -299,7 +296,8 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 	}
 }
 
-// nextAsks asks first for the slots that this attempt has won, or else for slots that are free together on a quorum.
+// nextAsks asks first for the slots of this attempt if it has won, or else for slots that are free together on a
+// quorum.
 func (t *permitTally) nextAsks(won bool) script.Entering {
 	e := t.permits.asksAny()
 	if won {
@@ -313,9 +311,9 @@ func (t *permitTally) nextAsks(won bool) script.Entering {
 	return e
 }
 
-// freeTogether returns slots for a lease, or more, that are all free on each node of some quorum among these nodes, or
-// none. Free on some quorum each is not enough: if each of three nodes lacks another of three slots, they grant three
-// different pairs at every attempt.
+// freeTogether returns enough slots that are all free on each node of some quorum among these nodes, or none. Free on
+// some quorum each is not enough: if each of three nodes lacks another of three slots, they grant three different pairs
+// at every attempt.
 func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	steps := 0
 	// search adds nodes to those chosen until they are a quorum. slots are free on all of these.
@@ -344,12 +342,10 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	return search(t.free, 0, script.Slots{})
 }
 
-// maxSearch limits the steps of freeTogether, which finds nothing then: the waiter waits to be woken. Nine nodes have
-// only 126 quorums of five.
+// maxSearch limits the steps of freeTogether. Nine nodes have only 126 quorums of five.
 const maxSearch = 10_000
 
-// Standing implements Tally. The round is blocked once no group can reach a quorum. A group that begins later has even
-// fewer nodes left.
+// Standing implements Tally. It judges the groups that there are: one that begins later has even fewer nodes left.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
 	s.Won = false
@@ -374,18 +370,15 @@ func (t *permitTally) Won() Winner {
 	return &p.won
 }
 
-// chosen returns the index of the group that has won, or else of the biggest. With several sets of nodes they may
-// differ.
+// chosen returns the index of the group that has won, or else of the biggest: several sets of nodes can differ in that.
 func (t *permitTally) chosen() int {
 	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
-// MayWinAtOnce implements LateTally: it is true if slots are free together on a quorum of nodes that have granted. The
-// next attempt tries those slots first. Nobody would wake a caller that waited, because they are free already. For
-// example, holders may have their slots on three of five nodes, while others have the same slots on the other two.
-//
-// Nodes that have refused do not count: another waiter may lead their queues, and the caller would try in vain until
-// that one has left.
+// MayWinAtOnce implements LateTally: slots are free together on a quorum of nodes that have granted. The next attempt
+// tries those first. Nobody would wake a caller that waited, because they are free already. For example, holders may
+// have their slots on three of five nodes, while others have the same slots on the other two. Nodes that have refused
+// do not count: another waiter may lead their queues, and the caller would try in vain until that one has left.
 func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Granted) != (script.Slots{}) }
 
 // Astray implements LateTally.

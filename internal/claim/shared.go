@@ -6,8 +6,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Shared is the claim of a reader: a record in the key that the readers of a name share. It excludes the claims
-// Exclusive and Multi for that name. It has the fields of an Exclusive, so that a Room fits either.
+// A Shared is the claim of a reader: a record in the key that the readers of a name share. It has the fields of an
+// Exclusive, so that a Room fits either.
 type Shared Exclusive
 
 // Shared returns the claim of a reader of e's name, in the memory of e.
@@ -31,8 +31,8 @@ func (s *Shared) HoldsAlone() bool { return false }
 // PassesTo implements Claim: readers of one process share a hold instead.
 func (s *Shared) PassesTo(Claim) bool { return false }
 
-// Acquire implements Claim. A node may deny the user access to the queue. Then an Acquire with a ticket fails. Without
-// one it is granted with Detail.Blind, or fails if a script may not even name the queue: a Blind place leaves it out.
+// Acquire implements Claim. If a node denies the user access to the queue, an Acquire with a ticket fails. Another is
+// granted with Detail.Blind, or fails if a script may not even name the queue, as it does unless the place is Blind.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	call := Call{script.EnterShared(s.Lock(s.value), ttl.Milliseconds(), at, f), readEnteredShared}
 	switch {
@@ -71,8 +71,7 @@ func (s *Shared) Release(p script.Process, t script.Turnover, f script.Fence) Ca
 }
 
 // A Downgraded is the claim of a reader that was a writer. On a node that the downgrade has not reached, only Extend
-// makes it a reader's, takes the writer's tickets out of the queue and wakes the readers that wait. Other commands find
-// the claim in either form.
+// makes it a reader's. Other commands find it in either form.
 type Downgraded struct {
 	Shared
 	how script.Downgrade

@@ -23,7 +23,7 @@ type Vote struct {
 // Failure returns a failed vote.
 func Failure(err error) Vote { return Vote{Choice: Failed, Err: err} }
 
-// Fails returns v as a failure, with the node's answer.
+// Fails returns v as a failure.
 func (v Vote) Fails(err error) Vote {
 	v.Choice, v.Err = Failed, err
 	return v
@@ -35,8 +35,7 @@ func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 // InTheWay reports whether another value or a key of another type is in the way.
 func (v Vote) InTheWay() bool { return v.Taken() || v.Answer.Found == Foreign }
 
-// Denies returns v as a refusal if a key of another type stands in place of a claim that the node had: it is lost for
-// good.
+// Denies returns v as a refusal if a key of another type is in place of the claim, which is lost for good then.
 func (v Vote) Denies() Vote {
 	if v.Answer.Found == Foreign {
 		v.Choice = Refused
@@ -44,14 +43,14 @@ func (v Vote) Denies() Vote {
 	return v
 }
 
-// MaxNodes is how many nodes there may be. Most sets have at most UsualNodes, nearly all at most manyNodes.
+// MaxNodes limits the nodes. Most sets have at most UsualNodes, nearly all at most manyNodes.
 const (
 	MaxNodes   = 64
 	UsualNodes = 5
 	manyNodes  = 9
 )
 
-// WithRoom returns zero values: a T, and an A and a B for each of n nodes. Usually that is one allocation.
+// WithRoom returns zero values for n nodes, usually in one allocation.
 func WithRoom[T, A, B any](n int) (*T, []A, []B) {
 	switch {
 	case n <= UsualNodes:
@@ -90,7 +89,7 @@ func (n Nodes) Has(i int) bool { return n>>i&1 != 0 }
 // Len returns the number of nodes.
 func (n Nodes) Len() int { return bits.OnesCount64(uint64(n)) }
 
-// A Count says how which nodes have voted.
+// A Count says which nodes have voted how.
 type Count struct{ Granted, Refused, Failed Nodes }
 
 // Voted returns the nodes with a vote.
@@ -114,7 +113,7 @@ func (c Count) With(i int, v Choice) Count {
 }
 
 // A Rule says which nodes together can decide, and what votes prove. It has one set of nodes, or several, each of which
-// must decide. A server may be a node of more than one set, but only one in each.
+// must decide. A server may be in more than one set, but only once in each.
 type Rule interface {
 	All() Nodes                // have a vote
 	Quorum(n Nodes) bool       // these can decide
@@ -153,20 +152,20 @@ type LateTally interface {
 	// Won returns the claim that the round has won, which replaces that of the lease. Won is called once.
 	Won() Winner
 
-	// Astray returns the nodes whose grants differ from those of the group that has won, or of the biggest one. The
-	// round counts them as nodes where somebody else has the claim.
+	// Astray returns the nodes whose grants differ from those of the group that has won, or of the biggest one. They
+	// count as nodes where somebody else has the claim.
 	Astray() Nodes
 
-	// MayWinAtOnce reports whether a new round may be won after one that was not, although nothing has been released.
+	// MayWinAtOnce reports whether a new round may be won although nothing has been released since one that was not.
 	MayWinAtOnce() bool
 }
 
-// A Winner is the claim that a LateTally has chosen. Its commands are about what the round has won alone: a node that
-// has something else of the lease, a surplus, must not count in an Extend or a Check.
+// A Winner is the claim that a LateTally has chosen, without the surplus: a node that has only something else of the
+// lease must not count in an Extend or a Check.
 type Winner interface {
 	Claim
 
-	// IsSurplus reports whether a node may have granted a surplus, by its answer to the Acquire, zero for none.
+	// IsSurplus reports whether a node with that answer to the Acquire, zero for none, may have granted a surplus.
 	IsSurplus(a Answer) bool
 
 	// Surplus returns a claim whose Release gives back the surplus alone.
