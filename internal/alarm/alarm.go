@@ -1,4 +1,4 @@
-// Package alarm keeps one timer for everything that leases, watchdogs and releases do at a set time.
+// Package alarm keeps one timer for all that leases, watchdogs and releases do at a set time.
 package alarm
 
 import (
@@ -10,27 +10,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A Schedule fires alarms at their times. However many are set, it needs one timer, which starts a goroutine to fire
-// them.
+// A Schedule fires alarms at their times, with one timer, and a goroutine only while it fires them.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex // guards what follows
 	alarms alarmHeap
 	timer  *time.Timer
-	armed  time.Time // when timer fires; zero if it is not running, or must be reset
+	armed  time.Time // when timer fires; zero if it must be reset
 	closed bool
 	set    int // how many alarms have been set, for tests
 
-	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause ends.
+	// InARow is how many alarms fire before a pause, 0 for no limit. notBefore is when the pause ends.
 	InARow    int
 	notBefore time.Time
 
-	// compare is how often the two clocks are compared while alarms are set, 0 for never. lead is the
-	// clock.Instant.Lead to compare with.
+	// compare is how often the two clocks are compared, 0 for never. lead is the clock.Instant.Lead to compare with.
 	compare time.Duration
 	lead    time.Duration
 
-	// Look, if any, is called with each comparison. If it returns true, all alarms fire, due or not.
+	// Look, if any, is called with each comparison. If it returns true, all alarms fire.
 	Look func() bool
 }
 
@@ -44,8 +42,8 @@ type Alarm struct {
 	index int           // in the heap, from 1; 0 when not scheduled
 }
 
-// origin is what the times of alarms count from: a time.Time would make each alarm half as large again. It is never an
-// argument of time.Since or time.Until, because in a synctest bubble it alone has a monotonic reading.
+// origin is what times count from: a time.Time would make an alarm half as large again. It is no argument of time.Since
+// or time.Until: in a synctest bubble it alone has a monotonic reading.
 var origin = time.Now()
 
 func sinceOrigin() time.Duration {
@@ -56,8 +54,8 @@ func sinceOrigin() time.Duration {
 // atOnce is due before all other times.
 const atOnce = math.MinInt64
 
-// A Firer is what an alarm calls. Fire must not block, and may call methods of its schedule except Close, which would
-// deadlock. closing says that Close calls it, for an alarm that had not fired.
+// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule, but not Close. closing says
+// that Close calls it.
 type Firer interface{ Fire(closing bool) }
 
 // Set schedules a for at, in place of any former time. It reports false if the schedule is closed.
@@ -65,7 +63,7 @@ func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
-// SetUnlessFull is Set, but also reports false, and changes nothing, if limit alarms are set already.
+// SetUnlessFull is Set, but also reports false if limit alarms are set already.
 func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +81,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	return true
 }
 
-// Hasten makes a due at once if it is scheduled for a time after at.
+// Hasten makes a due at once if its time is after at.
 func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,9 +105,9 @@ func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.armLocked()
 }
 
-// CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every. If the wall
-// clock has gained at least 1 ms since start, it was set forward or the machine was suspended: then all alarms fire.
-// The shortest interval counts, until the schedule is empty. Set an alarm first: an empty schedule compares nothing.
+// CompareClocks makes the schedule compare the clocks, at the interval every. If the wall clock has gained 1 ms since
+// start, it was set forward or the machine was suspended: then all alarms fire. The shortest interval counts, until the
+// schedule is empty, so set an alarm first.
 func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +127,7 @@ func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	}
 }
 
-// steppedLocked reports whether the wall clock has gained at least 1 ms since lead was set.
+// steppedLocked reports whether the wall clock has gained 1 ms since lead was set.
 func (s *Schedule) steppedLocked() bool {
 	if s.compare == 0 {
 		return false
@@ -137,7 +135,7 @@ func (s *Schedule) steppedLocked() bool {
 	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
-		s.lead = lead // the next comparison starts from here, even after the wall clock was set back
+		s.lead = lead // compare from here on, even after the wall clock was set back
 	}
 	return forward
 }
@@ -152,7 +150,7 @@ func (s *Schedule) looksLocked() bool {
 	return s.Look()
 }
 
-// Drop takes a off the schedule. It does not wait for a Fire that is under way.
+// Drop takes a off the schedule, without waiting for a Fire that is under way.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +159,8 @@ func (s *Schedule) Drop(a *Alarm) {
 	}
 }
 
-// armLocked makes the timer fire for the first alarm or the next comparison. It leaves a timer alone that fires too
-// early, because a reset is expensive: run then finds nothing due.
+// armLocked makes the timer fire for the first alarm or the next comparison. A timer that fires too early is left
+// alone: run finds nothing due then, and a reset is expensive.
 func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
@@ -218,7 +216,7 @@ func (s *Schedule) run() {
 	s.mu.Unlock()
 }
 
-// Close empties the schedule for good, and fires the alarms that were on it. No alarm fires after it.
+// Close fires all alarms at once. After it none fires, or can be set.
 func (s *Schedule) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -238,7 +236,7 @@ func (s *Schedule) Close() {
 	}
 }
 
-// Count returns how many alarms have been set, and how many still are. It is for tests.
+// Count is for tests: how many alarms have been set, and how many still are.
 func (s *Schedule) Count() (set, now int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package jitter makes random numbers, so that many callers do not act at once, or on the same thing.
+// Package jitter makes random numbers, so that many callers do not do the same at once.
 package jitter
 
 import (
@@ -12,5 +12,5 @@ func N(d time.Duration) time.Duration { return Source(d) }
 // Int returns a random number in [0, n).
 func Int(n int) int { return int(N(time.Duration(n))) }
 
-// Source makes the durations of N, for many goroutines at once. A test may replace it while nobody calls it.
+// Source makes the durations of N. A test may replace it while nobody calls it.
 var Source = rand.N[time.Duration]

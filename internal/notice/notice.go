@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Max bounds how many notices wait to be delivered.
+// Max bounds how many notices wait.
 const Max = 1 << 16
 
-// A Receiver is whom a notice is for. It must be a pointer, because it is a map key.
+// A Receiver is whom a notice is for: a pointer, as a map key.
 type Receiver interface {
 	// Dropped tells how many notices were dropped because too many waited.
 	Dropped(notices int)
@@ -74,8 +74,8 @@ func (q *Queue) run() {
 	}
 }
 
-// Close waits until all notices have been delivered, for timeout at most: a receiver may block, or itself call Close.
-// Later notices are dropped, and so are those that still wait then.
+// Close waits until all notices have been delivered, for timeout at most: a receiver may block, or call Close. The rest
+// is dropped.
 func (q *Queue) Close(timeout time.Duration) {
 	q.mu.Lock()
 	q.closed = true
@@ -99,7 +99,7 @@ func (q *Queue) Close(timeout time.Duration) {
 func (q *Queue) IsSilent() bool { return q.silent.Load() }
 
 // tell calls the notices, and then tells receivers what was dropped. If a notice ends the goroutine, as runtime.Goexit
-// does, another one goes on with the rest.
+// does, another one goes on.
 func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 	told, done := 0, false
 	defer func() {
@@ -120,7 +120,7 @@ func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 		if q.IsSilent() {
 			break
 		}
-		delete(dropped, to) // before it is told: a receiver that ends the goroutine is not told again
+		delete(dropped, to) // first: a receiver that ends the goroutine is not told again
 		to.Dropped(notices)
 	}
 	done = true

@@ -15,17 +15,17 @@ const (
 	// readEvery is how often a lock is read at least.
 	readEvery = time.Second
 
-	// runOut is how long after a TTL the lock is read: nodes count TTLs in milliseconds.
+	// runOut is how long after a TTL a lock is read: nodes count milliseconds.
 	runOut = time.Millisecond
 
-	// newInspection is after how many reads it is forgotten which nodes deny the queue and the register.
+	// newInspection is after how many reads nodes that deny the queue and the register are asked for them again.
 	newInspection = 60
 )
 
 // A Lock is what somebody watches.
 type Lock struct {
 	Terms   *lease.Terms                 // of the reads
-	Led     string                       // the name that leaders may have; "" if it has none
+	Led     string                       // the name that leaders may have, if any
 	Holders func(lease.Inspected) string // a text that differs if the holders do, never empty
 }
 
@@ -39,7 +39,7 @@ type Watcher struct {
 	next       time.Time // when the next read is due
 	holders    string    // the text of what Next returned last
 
-	// Leave ends the subscriptions, as Close does. Any goroutine may call it, and more than once.
+	// Leave ends the subscriptions, as Close does. Any goroutine may call it, even twice.
 	Leave func()
 }
 
@@ -65,8 +65,8 @@ func (w *Watcher) hint() {
 	}
 }
 
-// Next reads until the holders differ from those that it returned last, and returns what it has seen. The first call
-// returns after one read. ok is false when ctx is done or Close has begun.
+// Next reads until the holders differ from those that it returned last, the first time once, and returns what it has
+// seen. ok is false when ctx is done or Close has begun.
 func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
 	for w.pause(ctx, time.Until(w.next), w.hints) && w.pause(ctx, w.pace.wait(time.Now()), nil) {
 		select {
@@ -116,8 +116,7 @@ func (w *Watcher) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	return seen, ctx.Err() == nil && !keeper.IsClosed()
 }
 
-// A pace spaces reads, however many hints there are: mostInARow at once, then one every spacing, so at most 20 in a
-// second.
+// A pace spaces reads: mostInARow at once, then one every spacing, so at most 20 in a second.
 type pace struct{ spent time.Time }
 
 const (
@@ -125,7 +124,7 @@ const (
 	spacing    = 100 * time.Millisecond
 )
 
-// wait returns how long the next read must wait at now; it may be negative.
+// wait returns how long a read must wait; it may be negative.
 func (p *pace) wait(now time.Time) time.Duration {
 	if p.spent.Before(now) {
 		return 0
@@ -140,14 +139,13 @@ func (p *pace) note(now time.Time) {
 	p.spent = p.spent.Add(spacing)
 }
 
-// The messages of leaders: they lead, or do not any more. Nobody relies on them: they make a watcher read.
+// The messages of leaders. Nobody relies on them: they make a watcher read.
 const (
 	Leads  = "leads"
 	Leaves = "leaves"
 )
 
 // Tell publishes a message to those who watch the name. It waits for no node, and sends nothing after Close has begun.
-// Who misses it finds out by the next read.
 func Tell(k *lease.Keeper, name, message string) {
 	if !k.BeginCall() {
 		return
@@ -156,8 +154,8 @@ func Tell(k *lease.Keeper, name, message string) {
 	k.Set.Publish(script.LeaderChannel(name), message)
 }
 
-// listen subscribes to the messages for a name on all nodes, until left is closed or Close has begun. It ends the call
-// of k that the caller has begun. It does not wait for nodes, nor ask one that refuses again. hint must not block.
+// listen subscribes to the messages for a name on all nodes, without waiting, until left is closed or Close has begun.
+// It ends the call of k that has begun. hint must not block.
 func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (ended <-chan struct{}) {
 	var all []wire.Subscription
 	for _, n := range k.Set.Nodes {
