@@ -13,17 +13,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// SQL guards data in any tables of a database. It keeps the newest token of each resource in its own table
-// fencing_tokens, and raises it in the transaction that makes the writes. Until that ends, all others with the same
-// name wait for the row. Many goroutines may use an SQL at once. Names are compared byte by byte, and have at most 255
-// bytes. In PostgreSQL they are valid UTF-8 without the byte 0.
+// SQL guards data in any tables of a database. It keeps the newest token of each name in its own table fencing_tokens,
+// and raises it in the transaction that makes the writes. Until that ends, all others with the same name wait for the
+// row. Many goroutines may use an SQL at once. Names are compared byte by byte, and have at most 255 bytes, in
+// PostgreSQL of UTF-8 without the byte 0.
 //
-// A token is a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a float beyond that, and
-// database/sql does not accept a greater uint64.
+// A token is a text of 20 digits: database/sql accepts no uint64 above 2^63-1, BIGINT ends there, and SQLite's NUMERIC
+// is a float beyond.
 //
-// With Read the text has both tokens of a name. Tables and processes of earlier versions of this package can stay: they
-// refuse the same writes, but if a newer read is why, with an error that does not match ErrStale. In MySQL Create
-// widens the column.
+// With Read the text has two tokens: the newest of all, and that of a write. Tables and processes of earlier versions
+// can stay: they refuse the same writes, but after a newer read with an error that does not match ErrStale. In MySQL
+// Create widens the column.
 //
 // # A column of your own
 //
@@ -32,17 +32,16 @@ import (
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// Refuse the token 0 first, as [Admit](token, 0) does. Pass [Text] of the token for fence in both places. If the
-// statement affects no row, the row has a newer token or does not exist. In MySQL set clientFoundRows=true: without it
-// a statement that writes what is there affects no row either.
+// Refuse the token 0 first, as [Admit](token, 0) does. Pass [Text] of the token for fence in both places. If no row is
+// affected, the row has a newer token or does not exist. In MySQL set clientFoundRows=true, or a statement that changes
+// nothing affects no row either.
 //
 // With readers the row needs a second column for the newest token of a write, which the statement above sets too. A
 // reader first raises fence, and commits that:
 //
 //	UPDATE orders SET fence = ? WHERE id = ? AND fence < ?
 //
-// Then it reads the row, with the second column, in one statement. If that column has a newer token than its own, it
-// must not use what it has read.
+// Then it reads the row in one statement. It must not use it if the second column has a newer token than its own.
 type SQL struct {
 	db            *sql.DB
 	create        string
@@ -50,20 +49,18 @@ type SQL struct {
 	raise, newest string
 	longest       int           // name in bytes, 0 for any
 	bound         time.Duration // of a transaction of Do; 0 or less: none
-	// Do executes raiseWithin, if any, in place of raise. Its third argument is the limit of the transaction in
-	// milliseconds.
+	// Do executes raiseWithin, if any, in place of raise. Its third argument is the limit in milliseconds.
 	raiseWithin string
-	// session sets up a connection's session for one transaction. restore is the statement that undoes that, "" for
-	// none.
+	// session sets up a session for one transaction. restore undoes that, "" for nothing.
 	session func(ctx context.Context, conn *sql.Conn, limit time.Duration) (restore string, err error)
-	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of raiseRead is a readText
-	// whose second token is 0. The statement replaces that 0 by the newest token of a write in the table.
+	// A read executes raiseRead and seen in place of raise and newest. The argument of raiseRead is a readText whose
+	// second token is 0: the statement puts the newest token of a write there, from the table.
 	raiseRead, seen string
 	snapshot        *sql.TxOptions // for Read: all statements see the data of one point in time
 }
 
-// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] creates its table, or this in a
-// migration:
+// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] or a migration creates its
+// table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL);
 func NewPostgreSQL(db *sql.DB) *SQL {
@@ -86,8 +83,8 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 }
 
 // NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Do waits for other writers
-// as long as its bound. Set a busy timeout for Read and for other writes, or they fail instead of waiting. [SQL.Create]
-// creates the table, or this in a migration:
+// as long as its bound. Set a busy timeout for Read and other writes, or they fail instead of waiting. [SQL.Create] or
+// a migration creates the table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL);
 func NewSQLite(db *sql.DB) *SQL {
@@ -109,8 +106,8 @@ func NewSQLite(db *sql.DB) *SQL {
 	}
 }
 
-// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB. [SQL.Create] creates the table,
-// or this in a migration:
+// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB. [SQL.Create] or a migration
+// creates the table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB;
 func NewMySQL(db *sql.DB) *SQL {
@@ -126,7 +123,7 @@ func NewMySQL(db *sql.DB) *SQL {
 		longest: 255,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
-		// FOR UPDATE reads the current row: the snapshot of the transaction may be older.
+		// FOR UPDATE reads the current row: the transaction's snapshot may be older.
 		newest: `SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
 		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = IF(token < LEFT(VALUES(token), 21),
@@ -136,7 +133,7 @@ func NewMySQL(db *sql.DB) *SQL {
 	}
 }
 
-// widenMySQL makes the column token of an earlier version's table wide enough for a readText.
+// widenMySQL makes the column of an earlier version wide enough for a readText.
 func widenMySQL(ctx context.Context, db *sql.DB) error {
 	var width int
 	err := db.QueryRowContext(ctx, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
@@ -150,8 +147,7 @@ func widenMySQL(ctx context.Context, db *sql.DB) error {
 }
 
 // Create creates the table if it does not exist. Several processes may call it at once. It needs the privilege CREATE,
-// also if the table exists. To widen the column token of an earlier version in MySQL it needs ALTER. Do, Check and Read
-// need SELECT, INSERT and UPDATE for fencing_tokens.
+// also if the table exists, and ALTER to widen a column in MySQL. Do, Check and Read need SELECT, INSERT and UPDATE.
 func (s *SQL) Create(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	_, err := s.db.ExecContext(ctx, s.create)
@@ -179,16 +175,15 @@ func (s *SQL) Create(ctx context.Context) error {
 //
 // The transaction has a bound, DefaultBound, which Within or an earlier deadline of ctx changes. It begins when token
 // is admitted. If the commit has not begun by then, Do rolls back and returns an error that matches ErrBound. If the
-// process is stopped or its host is dead, the server ends the transaction.
+// process is stopped or its host is dead, the server does that.
 //
 // Any other error says nothing about the token. If the database has ended the transaction because of others, the error
-// is [Repeatable], and [Repeat] calls Do again with the same token: after a deadlock, in MySQL also among calls that
-// wait for the first write of a name. In PostgreSQL that happens, too, after a wait for another call with the same
-// name, if the isolation level is not the default but REPEATABLE READ or SERIALIZABLE.
+// is [Repeatable]: [Repeat] calls Do again with the same token. That happens after a deadlock, in MySQL also among
+// calls that wait for the first write of a name, and in PostgreSQL after a wait for another call, if the isolation
+// level is REPEATABLE READ or SERIALIZABLE.
 //
-// write must return the errors of its statements: in MySQL a deadlock rolls the transaction back, and what is executed
-// after that is not part of one. For the same reason it must execute nothing that commits implicitly, such as CREATE
-// TABLE.
+// write must return the errors of its statements: in MySQL a deadlock rolls the transaction back, and what follows is
+// not part of one. So it must also execute nothing that commits implicitly, such as CREATE TABLE.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -210,7 +205,7 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	if err = s.judge(ctx, tx, name, token); err == nil {
 		err = write(tx)
 	}
-	// A timer that is stopped does not cut off the commit: from here on the outcome is the server's.
+	// A timer that is stopped does not cut off the commit: the outcome is the server's now.
 	switch stopped := t.timer.Stop(); {
 	case !stopped || t.isOver():
 		return t.exceeded(err)
@@ -227,14 +222,12 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	return outlived(err)
 }
 
-// Check does in a transaction of your own what Do does before it calls write, with the same errors. Call it before any
-// other statement. Roll the transaction back after any error. The token counts as seen once the transaction is
-// committed.
+// Check does in a transaction of your own what Do does before it calls write, with the same errors: roll back after
+// any. Call it before any other statement. The token counts as seen once the transaction is committed. Check sets no
+// bound: set what Within names in your database, or call Check inside Do.
 //
-// Check sets no bound: set what Within names in your database, or call Check inside Do.
-//
-// Check several names always in the same order, for example sorted. Otherwise two transactions may wait for each other,
-// and the database ends one of them.
+// Check several names always in the same order, for example sorted, or two transactions may wait for each other, and
+// the database ends one.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if token == 0 {
 		return ErrNoToken
@@ -246,8 +239,7 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return s.judge(ctx, tx, name, token)
 }
 
-// raiseToken stores token if it is newer. From then on other transactions wait. limit is how long this one may take, 0
-// for any time.
+// raiseToken stores token if it is newer. From then on other transactions wait. A limit above 0 bounds this one.
 func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uint64, limit time.Duration) error {
 	if err := s.checkName(name); err != nil {
 		return err
@@ -289,10 +281,9 @@ func (s *SQL) checkName(name string) error {
 // that name. Otherwise it returns a *StaleError, or ErrNoToken if token is 0. From then on the guard refuses writes
 // with older tokens, even if read fails. For errors of the database see Do.
 //
-// Everything that read selects is of one point in time, at which no newer holder had written: the transaction is
-// read-only, in PostgreSQL and MySQL with the isolation level REPEATABLE READ. Read rolls it back. Read first notes
-// token, and waits for that while a transaction of Do with that name is open. After that neither Do nor another Read
-// waits for it. In MySQL this needs InnoDB.
+// Everything that read selects is of one point in time, at which no newer holder had written. The transaction is
+// read-only, in PostgreSQL and MySQL with REPEATABLE READ, and Read rolls it back. To note token first, Read waits for
+// a Do with that name. Then neither a Do nor another Read waits for it. In MySQL this needs InnoDB.
 func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -328,8 +319,7 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 }
 
 // readText is what the table keeps if the newest token is that of a read: token - 1, and the newest token of a write.
-// The table keeps the greatest text. A readText is greater than the Text of every older token, so older writes are
-// refused. It is less than the Text of token, so a write of the same hold replaces it.
+// The table keeps the greatest text. So a readText refuses all older writes, but not one with token.
 func readText(token, written uint64) string { return Text(token-1) + "r" + Text(written) }
 
 const readTextLen = 41
@@ -351,14 +341,14 @@ func parseSeen(text string) (newest, written uint64, err error) {
 func Text(token uint64) string { return fmt.Sprintf("%020d", token) }
 
 // Within returns a guard like s whose transactions of Do may take as long as bound, from the admission of the token to
-// the beginning of the commit. An earlier deadline of the context ends them earlier. 0 or less means no bound.
+// the beginning of the commit, or until an earlier deadline of the context. 0 or less means no bound.
 //
 // If a process is stopped or its host is dead, only the database can end the transaction. Do asks it to, for this
 // transaction alone, and never loosens what the session has already:
 //
-//   - PostgreSQL ends the session if bound and 250 ms pass without a statement (idle_in_transaction_session_timeout),
-//     and each statement that takes longer than bound (statement_timeout). It waits for other transactions at most a
-//     second longer (lock_timeout).
+//   - PostgreSQL ends the session after bound and 250 ms without a statement (idle_in_transaction_session_timeout), and
+//     a statement after bound (statement_timeout). It waits for other transactions at most a second longer
+//     (lock_timeout).
 //   - MariaDB 10.3 and later does the same, in whole seconds, rounded up (idle_transaction_timeout,
 //     idle_write_transaction_timeout, max_statement_time, innodb_lock_wait_timeout). After a statement that took too
 //     long, locks stay until the transaction has also been idle for bound.
@@ -367,7 +357,7 @@ func Text(token uint64) string { return fmt.Sprintf("%020d", token) }
 //   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the holder is stopped for
 //     longer, Do fails with SQLITE_BUSY: see [Repeat].
 //
-// In MariaDB and MySQL that costs one more statement before the transaction and one after it.
+// In MariaDB and MySQL that costs one statement more before the transaction and one after it.
 func (s *SQL) Within(bound time.Duration) *SQL {
 	bounded := *s
 	bounded.bound = bound
@@ -400,8 +390,7 @@ func (s *SQL) startTerm(ctx context.Context, end func()) term {
 	return t
 }
 
-// begin begins a transaction that may take as long as limit, where that is a setting of the session. The caller calls
-// restore when the transaction has ended.
+// begin begins a transaction that may take as long as limit, if the session has that setting. Call restore after it.
 func (s *SQL) begin(ctx context.Context, limit time.Duration) (tx *sql.Tx, restore func(), err error) {
 	if s.session == nil || limit == 0 {
 		tx, err = s.db.BeginTx(ctx, nil)
