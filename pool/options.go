@@ -29,8 +29,8 @@ func configOf(options []Option) (cfg config) {
 
 // WithOutstanding sets how many answers the node may owe before the pool refuses further commands, with an
 // *[OutstandingError], so that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to
-// 16384. A larger limit tolerates longer pauses of a node under load, a smaller one saves memory then. Releases count,
-// but are not refused. Each server of a Cluster or a Ring has its own limit.
+// 16384. More tolerates longer pauses of a node under load. Releases count, but are not refused. Each server of a
+// Cluster or a Ring has its own limit.
 func WithOutstanding(limit int) Option {
 	return func(c *config) {
 		if limit < 1 || limit > wire.MaxOutstanding {
@@ -47,8 +47,8 @@ func WithOutstanding(limit int) Option {
 // maxExpiry, more than 0, is the longest of these times of all programs on these nodes: an expiry plus its lock delay,
 // or redsync.WithMinHold plus its drift. By default there is no guard.
 //
-// The guard needs a *redis.Client, and permission for INFO (+info). The page above says what it costs, and what it
-// cannot detect.
+// The guard needs a *redis.Client, and permission for INFO (+info). The page above says what it costs, and cannot
+// detect.
 func WithRestartGuard(maxExpiry time.Duration) Option {
 	return func(c *config) {
 		if maxExpiry <= 0 {
@@ -60,8 +60,8 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 }
 
 // WithNoLocksBefore declares that nobody held a lock on the node before t, so the restart guard does not wait for a
-// server that started before. One that starts later is guarded, so the option can stay in the code. By default, and
-// with the zero time, nothing is declared.
+// server that started before. One that starts later is guarded, so the option can stay in the code. The default is the
+// zero time, which declares nothing.
 //
 // t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. time.Now() is
 // an error, and so is a time more than a minute ahead:
@@ -88,9 +88,9 @@ func WithNoLocksBefore(t time.Time) Option {
 const maxAhead = time.Minute
 
 // WithName sets what errors, events and the log call the node: String returns name. By default that is the client's
-// address, without what may be a password. For a *redis.Client without an address, such as a Sentinel client, it is the
-// one that its last connection reached, for another type of client the name of the type. name has 1 to 128 bytes, and
-// no control characters. Two pools may have the same one.
+// address, without what may be a password, or else the one that its last connection reached, as for a Sentinel client,
+// or the name of the client's type. name has 1 to 128 bytes, and no control characters. Two pools may have the same
+// one.
 func WithName(name string) Option {
 	return func(c *config) {
 		if name == "" || len(name) > wire.MaxName || strings.ContainsFunc(name, unicode.IsControl) {
@@ -106,7 +106,7 @@ func WithName(name string) Option {
 //
 // It is for proxies that end the connection at INFO, and for nodes whose run_id does not distinguish servers, such as
 // some managed services and clones of one virtual machine: without it a Redsync takes them for one server, and fails
-// with redsync.ErrDuplicateNode. Nodes that report no run_id, or zeros alone, do not need it.
+// with redsync.ErrDuplicateNode. Nodes without a run_id, or with zeros alone, do not need it.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool
 // leads to a server of its own. Two pools with one address or one client are still refused.
@@ -120,9 +120,9 @@ func WithoutHooks() Option {
 }
 
 // ViaClient makes the pool send each command by the client's method Process, not on a connection of its own. So hooks,
-// limiters, retries (MaxRetries) and connections of the client are used. It is for a client whose hooks must see locks,
-// such as one that puts a prefix before keys, while other programs rely on that. Otherwise redsync.WithPrefix is
-// better. The page above says what ViaClient costs. It excludes WithRestartGuard.
+// limiters, retries (MaxRetries) and connections of the client are used. It is for hooks that must see locks, such as
+// one that puts a prefix before keys while other programs rely on that; otherwise redsync.WithPrefix is better. The
+// page above says what it costs. It excludes WithRestartGuard.
 func ViaClient() Option {
 	return func(c *config) { c.ViaClient = true }
 }

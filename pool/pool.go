@@ -8,11 +8,11 @@
 //
 // # What a pool does with a client
 //
-// The pool does not send through a *redis.Client: all pools of one client share a connection of their own. The first
-// command opens it, as go-redis does, with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect
-// and timeouts. It ends when it has been idle for half a minute. Hooks, limiters and client-side caches of the client
-// do not apply, unless [ViaClient] is set. If the client has hooks, as instrumentation adds them, slog.Default() gets a
-// line at level Warn, once for each client. [WithoutHooks] silences it.
+// All pools of one *redis.Client share a connection of their own. The first command opens it, as go-redis does, with
+// the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. It ends when it has been
+// idle for half a minute. Hooks, limiters and client-side caches of the client do not apply, unless [ViaClient] is set.
+// If the client has hooks, as instrumentation adds them, slog.Default() gets a line at level Warn, once for each
+// client. [WithoutHooks] silences it.
 //
 // If the node or OnConnect refuses a part of the greeting (a wrong password, a DB that the user may not SELECT),
 // commands fail with that error. When a StreamingCredentialsProvider replaces the credentials, the pool opens a new
@@ -23,14 +23,13 @@
 // ConnMaxLifetime, and after NOAUTH or READONLY: only a new one uses new credentials and looks up the host name again.
 // After repeated failures to connect it pauses for 100 ms between attempts, and commands fail at once.
 //
-// A *redis.ClusterClient and a *redis.Ring only tell which server has a key. The pool has a connection to each such
-// server, and follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
+// Of a *redis.ClusterClient and a *redis.Ring the pool learns which server has a key. It has a connection to each, and
+// follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
 //
 // If the node announces maintenance (MOVING, as cloud services do), the pool moves when go-redis does. The client needs
 // Protocol 3 and maintenance notifications, which are defaults.
 //
-// Any other client is used directly, one Pipeline at a time. Its own timeouts bound how long a frozen server delays
-// later commands.
+// Any other client is used directly, one Pipeline at a time, with its own timeouts.
 //
 // Locks that wait subscribe to hear of releases, on connections of the same kind. The user needs permission for
 // SUBSCRIBE and the channel.
@@ -40,14 +39,14 @@
 //
 // # The restart guard
 //
-// A guard ([WithRestartGuard]) costs nothing per operation: the pool asks for INFO when it opens a connection. The
-// price is availability: a restarted node counts as down until its server has run for maxExpiry + drift + 1 s, with
-// redsync.WithFencing 10 s and three node deadlines longer. Meanwhile the other nodes must form a quorum. Releases are
-// always sent. A Mutex that needs a longer maxExpiry fails.
+// A guard ([WithRestartGuard]) costs nothing per operation: the pool asks for INFO when it opens a connection. But a
+// restarted node counts as down until its server has run for maxExpiry + drift + 1 s, with redsync.WithFencing 10 s and
+// three node deadlines longer. Meanwhile the other nodes must form a quorum. Releases are always sent. A Mutex that
+// needs a longer maxExpiry fails.
 //
 // A node that refuses INFO, or whose INFO has no uptime_in_seconds, never counts. Without a run_id, or with
-// WithoutIdentity, the guard tells servers apart by their start alone. Then it misses that an address leads to another
-// server which started within a few seconds of the first.
+// WithoutIdentity, the guard tells servers apart by their start alone. Then it misses a change to a server that started
+// within a few seconds of the first.
 //
 // The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a replica that lacks
 // keys, a change of the server's clock while it runs, or a restart behind a TCP proxy that keeps the client's
@@ -68,16 +67,16 @@
 // With [ViaClient] and with [Func] a node carries out one command of a Redsync at a time. When a call takes longer than
 // 200 ms, the next begins beside it, up to four. After 5 s its context ends, and its command counts as unanswered. So a
 // call that never returns takes at most four goroutines, and the votes of its node. Commands that wait longer than
-// their sender are not sent. Releases are repeated more often. The pool does not know which server answers: make sure
-// that each pool leads to one of its own.
+// their sender are not sent. Releases are repeated more often. Make sure that each pool leads to a server of its own:
+// it does not know which one answers.
 //
 // A SET with NX that is sent twice finds its own key, and the lock looks taken. So a function must not send a command
 // again that the node may have executed. With ViaClient the pool notices a repetition, and a Lock asks once more. With
-// MaxRetries -1 a client sends nothing again.
+// MaxRetries -1 a client repeats nothing.
 //
 // A hook of ViaClient must rewrite the keys of SET, GET, PTTL, PUBLISH, EVALSHA and EVAL (KEYS, after their number)
-// alike, or locks do not work. If wake-ups go to other channels, as always with Func, waiters try again by their
-// timers.
+// alike, or locks do not work. Wake-ups on other channels are lost: waiters then try again by their timers, with Func
+// always.
 //
 // # What a function gets and returns
 //
@@ -91,8 +90,7 @@
 //     answers to SET with NX.
 //   - An error of the node: a redis.Error of go-redis, or one whose text, or that of an error that it wraps, begins
 //     with a word of Redis such as ERR, NOSCRIPT or NOPERM. redis.Nil is a null.
-//   - Any other error if it is not known what the node has done. A panic counts as one, and so does the end of the
-//     goroutine.
+//   - Any other error if it is not known what the node has done. A panic counts as one, and the end of the goroutine.
 package pool
 
 import (
@@ -116,7 +114,7 @@ import (
 type Pool = wire.Pool
 
 // New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel included), or any other
-// redis.UniversalClient. The page above says what applies of a client.
+// redis.UniversalClient. The page above says what applies of it.
 //
 // New starts nothing, and leaves the client untouched. Every operation of the Redsync fails at once if the client is
 // nil, or a mock of redismock without [ViaClient], if its address cannot be dialed, or if an option is out of range or
@@ -125,22 +123,22 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 	return wire.New(client, configOf(options))
 }
 
-// Func returns a Pool that sends each command by a call of do. It is for what is no redis.UniversalClient, such as a
+// Func returns a Pool that sends each command by a call of do, for what is no redis.UniversalClient, such as a
 // connection of redigo, a redis.Pool of redsync v4 or a mock, and for a client that the program replaces while it runs:
 //
 //	p := pool.Func(func(ctx context.Context, args ...any) (any, error) {
 //		return current().Do(ctx, args...).Result() // the client of the moment
 //	}, pool.WithName("redis-1"))
 //
-// The page above says what do gets and returns, and what this way costs. do must not send a command twice. WithName and
-// WithOutstanding apply, WithRestartGuard is an error, and the other options change nothing.
+// The page above says what do gets and returns, and what this way costs. Of the options WithName and WithOutstanding
+// apply, and WithRestartGuard is an error.
 func Func(do func(ctx context.Context, args ...any) (any, error), options ...Option) Pool {
 	return wire.Func(do, configOf(options))
 }
 
 // Ping sends PING to the node of p, as locks send, and waits for the answer until ctx ends. It returns nil if the node
-// has answered, and has all keys of its server: a client of one address may lead to one master of a Redis Cluster. It
-// tells of a single wrong address or password; redsync.Redsync.Ping asks all nodes.
+// has answered, and has all keys of its server: a client of one address may lead to one master of a Redis Cluster. So
+// an error tells of a single wrong address or password.
 func Ping(ctx context.Context, p Pool) error {
 	if p == nil {
 		return errors.New("pool: Ping of a nil Pool")
