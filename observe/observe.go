@@ -32,9 +32,8 @@
 //     waits for the call that they delay, at most for the node deadline. A call for which Close has given up waiting
 //     tells of its end after Close.
 //     If one of these functions panics, that of other Hooks is called all the same. Then the panic goes on in the
-//
-// caller. Lock, or an Extend that was to adopt a lock, has acquired nothing then: a Lost follows an Acquired, and a
-// NotAcquired follows a Waiting. A lock that Detach was to give away is released unless its value was read.
+//     caller. Lock, or an Extend that was to adopt a lock, has acquired nothing then: a Lost follows an Acquired, and a
+//     NotAcquired follows a Waiting. A lock that Detach was to give away is released unless its value was read.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened. They delay no
 //     lock. A hook that blocks delays the events behind it. A panic ends the program. If 65,536 events wait, further
 //     ones are dropped, and EventsDropped tells how many. Close waits for these events, at most for the node deadline.
@@ -53,7 +52,7 @@
 // # Labels
 //
 // Mode, Op, Node, Watchdog and Late have few values, so they fit as labels of metrics. So does the error of package
-// redsync that Err matches. Name and the text of Err do not: nothing bounds how many they are.
+// redsync that Err matches. Name and the text of Err do not: nothing bounds their number.
 //
 // # Compatibility
 //
@@ -101,7 +100,7 @@ const (
 // An Attempt is one attempt of Lock or TryLock.
 //
 // The counts leave out a node that had not answered when the others decided, or when the context ended. If the attempt
-// ended undecided at the node deadline, it counts as Failed.
+// ended undecided at the node deadline, such a node counts as Failed.
 type Attempt struct {
 	Name    string
 	Mode    Mode
@@ -191,7 +190,7 @@ type Released struct {
 	Start time.Time
 	Took  time.Duration
 	Held  time.Duration // from acquisition to Unlock, even if the lock was over before; 0 if adopted and never extended
-	Left  time.Duration // of the validity, when Unlock was called; 0 likewise
+	Left  time.Duration // of the validity, when Unlock was called; 0 as Held
 	Ended bool          // this Unlock has ended the lock of an Acquired; see Counting
 	Err   error         // what Unlock returns
 }
@@ -246,7 +245,7 @@ type WakeUpDenied struct {
 //
 // Only the hooks of the lock whose request failed are told, once until the node is up again, and at most once per
 // second for each node. Nodes that deny the keys of a lock (ACL) are down unless they are so many that it cannot be
-// had. After they have granted another lock, they are so at most once in an hour, unless they grant none for a second.
+// had. One that has granted another lock since is down so at most once in an hour, unless it grants none for a second.
 type NodeDown struct {
 	Node    int
 	Address string
