@@ -7,9 +7,7 @@
 //	if err := mutex.LockContext(ctx); err != nil {
 //		return err
 //	}
-//	defer mutex.Unlock()
 //	token := mutex.Fence()
-//
 //	err := guard.Do(token, func() error { return write(order) })
 //	if errors.Is(err, fencing.ErrStale) {
 //		// another process has held the lock since: nothing was written
@@ -78,13 +76,13 @@ func (e *StaleError) Error() string {
 // Unwrap makes e match ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// Admit is the rule that every guard applies, for a resource that keeps its newest token itself. newest is that token,
-// 0 for none. Admit returns nil if a write with token may be made, otherwise ErrNoToken or a *StaleError. The write
-// must store token with the data, in one atomic step with the check.
+// Admit is the rule of every guard, for a resource that keeps its newest token itself. newest is that token, 0 for
+// none. Admit returns nil if a write with token may be made, otherwise ErrNoToken or a *StaleError. The write must
+// store token with the data, in one atomic step with the check.
 //
-// A resource with readers keeps two tokens: the newest of all, and the newest of a write. A write stores its token as
-// both. A read calls Admit with the newest of a write, and stores token as the newest of all if it is greater, in one
-// atomic step. It reads the data after that, or in the same step.
+// A resource with readers keeps two tokens: the newest of all, and of a write. A write stores its token as both. A read
+// calls Admit with the newest of a write, and in the same atomic step stores token as the newest of all if it is greater.
+// It reads the data in that step, or after it.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

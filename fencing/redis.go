@@ -21,8 +21,8 @@ var (
 	readScript  = redis.NewScript(readSource)
 )
 
-// Redis guards values in Redis. A value and its tokens are one hash, so they expire, move and get lost together. Many
-// goroutines may use a Redis at once.
+// Redis guards values in Redis. A value and its tokens are the fields value, fence, read and written of one hash, so they
+// expire, move and get lost together. Many goroutines may use a Redis at once.
 //
 // Only this type may write the key: SET or DEL would remove the token. If the server is also a node of the lock, the
 // key must not be the name of a lock. The server must not evict keys (maxmemory-policy noeviction). A server that loses
@@ -34,7 +34,7 @@ func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
 // Set writes value, as go-redis encodes it, to key if token is not older than the newest there. Otherwise it changes
 // nothing, and returns a *StaleError, or ErrNoToken if token is 0. After any other error the value may have been
-// written. After a *StaleError, too, if client has repeated a command whose reply was lost, and a newer holder wrote in
+// written, and even after a *StaleError, if client repeated a command whose reply was lost and a newer holder wrote in
 // between.
 //
 // The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0 means for ever.
