@@ -32,7 +32,6 @@ type Schedule struct {
 	Look func() bool
 }
 
-// burstPause follows InARow alarms.
 const burstPause = time.Millisecond
 
 // An Alarm calls its Firer at a set time.
@@ -51,7 +50,6 @@ func sinceOrigin() time.Duration {
 	return now.Sub(origin)
 }
 
-// atOnce is due before all other times.
 const atOnce = math.MinInt64
 
 // A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule, but not Close. closing says

@@ -28,7 +28,7 @@ type semaphore struct {
 	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil at first
 }
 
-// NewPermits returns a claim without a value. To be sent, n must be 1 to script.MaxPermits, and weight 1 to n.
+// NewPermits returns a claim without a value. To send it, n must be 1 to script.MaxPermits, and weight 1 to n.
 func NewPermits(name string, n, weight int) *Permits {
 	s := script.NewSemaphore(name, n)
 	return &Permits{semaphore: &semaphore{Semaphore: s, weight: weight, lines: []string{s.Queue()}}, value: ""}
@@ -342,7 +342,8 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	return search(t.free, 0, script.Slots{})
 }
 
-// maxSearch limits the steps of freeTogether. Nine nodes have only 126 quorums of five.
+// maxSearch limits the steps of freeTogether. After them it finds nothing, and the waiter waits to be woken. Nine nodes
+// have only 126 quorums of five.
 const maxSearch = 10_000
 
 // Standing implements Tally. It judges the groups that there are: one that begins later has even fewer nodes left.

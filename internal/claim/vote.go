@@ -95,7 +95,7 @@ type Count struct{ Granted, Refused, Failed Nodes }
 // Voted returns the nodes with a vote.
 func (c Count) Voted() Nodes { return c.Granted | c.Refused | c.Failed }
 
-// Answered returns the nodes without a failure.
+// Answered returns the nodes that have granted or refused.
 func (c Count) Answered() Nodes { return c.Granted | c.Refused }
 
 // With returns c with the vote of node i.
@@ -115,12 +115,12 @@ func (c Count) With(i int, v Choice) Count {
 // A Rule says which nodes together can decide, and what votes prove. It has one set of nodes, or several, each of which
 // must decide. A server may be in more than one set, but only once in each.
 type Rule interface {
-	All() Nodes                // have a vote
-	Quorum(n Nodes) bool       // these can decide
+	All() Nodes                // the nodes with a vote
+	Quorum(n Nodes) bool       // these nodes can decide
 	Blocks(n Nodes) bool       // without these there is no quorum
 	Standing(c Count) Standing // what the votes prove
 	Counts(a Answer) Choice    // how an answer counts
-	Sets(i int) Sets           // those of node i
+	Sets(i int) Sets           // the sets of node i
 	AsOne(a, b int) Rule       // if both nodes are one: a counts in the sets of both, and b is not asked
 }
 
@@ -165,7 +165,7 @@ type LateTally interface {
 type Winner interface {
 	Claim
 
-	// IsSurplus reports whether a node with that answer to the Acquire, zero for none, may have granted a surplus.
+	// IsSurplus reports whether a node may have granted a surplus. a is its answer to the Acquire, zero for none.
 	IsSurplus(a Answer) bool
 
 	// Surplus returns a claim whose Release gives back the surplus alone.

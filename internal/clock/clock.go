@@ -45,7 +45,6 @@ func (i Instant) Lead() time.Duration {
 	return i.Wall.Round(0).Sub(time.Unix(0, 0)) - i.Mono
 }
 
-// origin is when Mono was 0.
 var origin = time.Now()
 
 // Of returns both clocks at t, from time.Now.

@@ -76,7 +76,7 @@ func (s *state) begin(now time.Time, err error) {
 	s.err = err
 }
 
-// end reports whether a line must say so.
+// end reports whether a line must say that s has ended.
 func (s *state) end(now time.Time) (say bool) {
 	switch {
 	case !s.on:
@@ -152,7 +152,7 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	j.sayLocked(log, now, &t)
 }
 
-// sweepLocked removes ended holds, whenever their number has doubled.
+// sweepLocked removes ended holds whenever unextended has doubled.
 func (j *Journal) sweepLocked() {
 	if len(j.unextended) >= j.sweep {
 		maps.DeleteFunc(j.unextended, func(h Hold, _ string) bool { return !h.IsHeld() })
@@ -328,8 +328,8 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	}
 }
 
-// countsLocked returns what a line says of the locks that need a quorum. A single one is named, without any the TryLock
-// in trouble, which may be nil.
+// countsLocked returns what a line says of the locks that need a quorum: the name of a single one, without any that of
+// trouble, a TryLock or nil.
 func (j *Journal) countsLocked(trouble *Trouble) (args []any) {
 	waiting, unextended := j.waiting(), make(map[string]bool)
 	if trouble != nil && trouble.Joins {
@@ -395,7 +395,6 @@ func (j *Journal) restLocked() bool {
 	return true
 }
 
-// writeLocked makes the notices write a line by the method at.
 func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, ...any), message string, args ...any) {
 	to = slices.Clone(to)
 	j.notices.Add(j, func() {
@@ -460,7 +459,6 @@ type Left struct {
 	Err      error
 }
 
-// A leftBy is a node and a logger.
 type leftBy struct {
 	log  *slog.Logger
 	node int

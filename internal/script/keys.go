@@ -23,8 +23,8 @@ const (
 
 // QueueKey returns the key of the queue of name's waiters.
 //
-// Side keys have name's hash tag; without one, name is their tag. Only if name has no tag but a closing brace (a}b),
-// they are not in its slot: a Cluster refuses commands with both.
+// Side keys have name's hash tag; without one, name is their tag. If name has no tag but a closing brace (a}b), they
+// are not in its slot: a Cluster refuses commands with both.
 func QueueKey(name string) string { return sideKey(name, queueSide) }
 
 // FenceKey returns the key of name's fencing register.

@@ -263,7 +263,8 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 }
 
 // ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. Slots
-// of keeps count, but stay. Mine means at least weight slots, as many as a lease has, otherwise it is Missing.
+// of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
+// Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)

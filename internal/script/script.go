@@ -86,7 +86,7 @@ var (
 	validScript   = newScript(valid)
 )
 
-// newScript returns a script that is completed when it is first needed: every importing program would pay for that.
+// newScript returns a script that is completed when it is first needed, or every importing program would pay for that.
 func newScript(script string) *wire.Script {
 	return wire.NewScriptOf(func() string { return complete(script) })
 }

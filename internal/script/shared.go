@@ -41,7 +41,7 @@ func MayBeValue(value string, reader bool) bool {
 
 // EnterShared adds a reader for ttl milliseconds, unless a writer holds key or one in the queue keeps it back: see
 // enter_shared.lua. ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket
-// is let in. If he may not even name it as a key, the command fails: a Blind place leaves it out.
+// is let in. If the user may not even name it as a key, the command fails: a Blind place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// readEvery is how often a lock is read at least.
 	readEvery = time.Second
 
 	// runOut is how long after a TTL a lock is read: nodes count milliseconds.
