@@ -10,9 +10,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// DefaultBound is how long a transaction of SQL.Do may take, unless Within or the deadline of the
-// context says otherwise. It is the default expiry of a lock: when the lock of a stopped holder has
-// expired, its transaction has ended, too.
+// DefaultBound is how long a transaction of SQL.Do may take, unless Within or the deadline of the context says
+// otherwise. It is the default expiry of a lock: when the lock of a stopped holder has expired, its transaction has
+// ended, too.
 const DefaultBound = 8 * time.Second
 
 // A term is the time in which a transaction has the row of its token, and others wait for it.
@@ -23,17 +23,16 @@ type term struct {
 	timer *time.Timer   // ends the transaction
 }
 
-// isOver reports whether the term is over. It also asks the wall clock, because the timer stands still
-// while a machine is suspended.
+// isOver also asks the wall clock, because the timer stands still while a machine is suspended.
 func (t *term) isOver() bool {
 	return t.limit > 0 && clock.Now().Since(t.start) >= t.limit || errors.Is(t.ctx.Err(), context.DeadlineExceeded)
 }
 
-// exceeded returns the error of Do if the term is over. err may be nil. If not, it often says only that the connection
-// has ended.
+// exceeded returns the error of Do if the term is over. err may be nil, and often says only that the connection has
+// ended.
 func (t *term) exceeded(err error) error {
 	bound := fmt.Errorf("%w of %v", ErrBound, t.limit.Round(time.Millisecond))
-	// The context may not know of its deadline yet: its timer is late after a stop.
+	// The timer of the context is late after a stop, so the context may not know of its deadline yet.
 	if deadline, ok := t.ctx.Deadline(); ok && !time.Now().Before(deadline) && !errors.Is(err, context.DeadlineExceeded) {
 		bound = fmt.Errorf("%w: %w", bound, context.DeadlineExceeded)
 	}
@@ -51,24 +50,23 @@ func outlived(err error) error {
 	return err
 }
 
-// raiseWithin sets the settings of the transaction before it waits for the row. So they hold as soon as it has
-// the row, even if the process has been stopped by then. lock_timeout is for the wait of this statement;
-// statement_timeout is for the next statements. The server gives a transaction that is idle a little more
-// time, so that a process that runs can roll back, and keep its connection.
+// raiseWithin sets the settings of the transaction before it waits for the row, so they hold even if the process is
+// stopped by then. lock_timeout is for the wait of this statement, statement_timeout for the next statements. An idle
+// transaction gets a little more time, so that a process that runs can roll back, and keep its connection.
 var raiseWithin = fmt.Sprintf(`INSERT INTO fencing_tokens (name, token)
 	SELECT $1::text, $2::text WHERE %s AND %s AND %s
 	ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
 	setLocal("idle_in_transaction_session_timeout", "250"), setLocal("statement_timeout", "0"), setLocal("lock_timeout", "1000"))
 
-// setLocal is true, and sets a timeout for the transaction to the third argument and more milliseconds, unless the session has a
-// shorter one.
+// setLocal is true. It sets a timeout of the transaction to the third argument plus more milliseconds, unless the
+// session has a shorter one.
 func setLocal(name, more string) string {
 	return fmt.Sprintf(`set_config('%[1]s', LEAST($3::bigint + %[2]s,
 		NULLIF((extract(epoch FROM current_setting('%[1]s')::interval) * 1000)::bigint, 0))::text, true) <> ''`, name, more)
 }
 
-// sessionMySQL has one statement for all servers. MariaDB executes the comment M!100300, and MySQL the comment
-// !50700, which is in the range of versions that MariaDB ignores.
+// sessionMySQL has one statement for all servers. MariaDB executes the comment M!100300, and MySQL the comment !50700,
+// which is in the range of versions that MariaDB ignores.
 func sessionMySQL(ctx context.Context, conn *sql.Conn, limit time.Duration) (string, error) {
 	seconds := int64((limit + time.Second - 1) / time.Second)
 	set := func(name string) string {

@@ -21,44 +21,38 @@ var (
 	readScript  = redis.NewScript(readSource)
 )
 
-// Redis guards values in Redis. A value and its newest token are the fields value and fence of one
-// hash. Read adds the fields read and written. All therefore expire, move and get lost together.
-// Many goroutines may use a Redis at once.
+// Redis guards values in Redis. A value and its tokens are the fields value, fence, read and written of one hash, so they
+// expire, move and get lost together. Many goroutines may use a Redis at once.
 //
-// Only this type may write the key: SET or DEL on it would remove the token. On a server that is
-// also a node of the lock, the key must not be the name of a lock. The server must not evict keys
-// (maxmemory-policy noeviction). A server that can lose its last writes (appendfsync everysec, a
-// failover) may admit an old holder after such a loss.
+// Only this type may write the key: SET or DEL would remove the token. If the server is also a node of the lock, the
+// key must not be the name of a lock. The server must not evict keys (maxmemory-policy noeviction). A server that loses
+// its last writes (appendfsync everysec, a failover) may admit an old holder after that.
 type Redis struct{ client redis.UniversalClient }
 
 // NewRedis returns a guard of the values that client reaches. The caller closes client.
 func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
-// Set writes value, as go-redis encodes it, to key if token is not older than the newest there.
-// Otherwise it changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. An equal token
-// is admitted. After any other error the value may have been written. (If client repeats a command whose
-// reply was lost, Set may return a *StaleError although it has written: the first command was executed,
-// then a newer holder wrote, and the repeated command was refused.)
+// Set writes value, as go-redis encodes it, to key if token is not older than the newest there. Otherwise it changes
+// nothing, and returns a *StaleError, or ErrNoToken if token is 0. After any other error the value may have been
+// written, and even after a *StaleError, if client repeated a command whose reply was lost and a newer holder wrote in
+// between.
 //
-// The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0
-// means for ever. keep must be longer than any pause of a holder and any delay of a request,
-// because an old holder is admitted once the token is gone. Start with a few hours; a few times the
-// lock's expiry is too short.
+// The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0 means for ever.
+// keep must be longer than any pause of a holder and any delay of a request: once the token is gone, an old holder is
+// admitted. Start with a few hours; a few times the lock's expiry is too short.
 func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "set", value)
 }
 
-// Delete removes the value of key, under the same conditions and with the same errors as Set. The
-// server keeps the token for the duration keep.
+// Delete removes the value of key, under the conditions and with the errors of Set. The server keeps the token for the
+// duration keep.
 func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "delete")
 }
 
-// Check notes token for key, so that no holder with an older token can write any more. Call it
-// before a read. It returns a *StaleError if token is older than the newest there, ErrNoToken if it
-// is 0. An equal token is admitted. Check does not change how long value and token are kept. If
-// there was no value and no token, the token is kept for ever. A reader calls Read instead: Check
-// would refuse the other readers.
+// Check notes token for key before a read, so that no holder with an older token can write any more. It has the errors
+// of Set. How long value and token are kept does not change. If there are none, the token is kept for ever. A reader
+// calls Read instead: Check would refuse other readers.
 func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 	return r.write(ctx, key, token, 0, "check")
 }
@@ -80,7 +74,6 @@ func (r *Redis) write(ctx context.Context, key string, token uint64, keep time.D
 	return admitText(token, own, text)
 }
 
-// milliseconds returns keep in milliseconds, rounded up.
 func milliseconds(keep time.Duration) (int64, error) {
 	if keep < 0 {
 		return 0, fmt.Errorf("fencing: keep %v is out of range: 0 (for ever) or more", keep)
@@ -92,19 +85,14 @@ func milliseconds(keep time.Duration) (int64, error) {
 	return ms, nil
 }
 
-// Read returns the value of key if token is not older than the newest of a write there. Otherwise it
-// changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. If there is no value, err
-// matches redis.Nil. One script checks token, notes it and reads the value. From then on no holder
-// with an older token can write, and readers with older tokens can still read.
+// Read returns the value of key if token is not older than the newest of a write there. Otherwise it changes nothing,
+// and returns a *StaleError, or ErrNoToken if token is 0. If there is no value, err matches redis.Nil. From then on no
+// holder with an older token can write, but readers with older tokens can still read.
 //
-// The server keeps value and tokens at least for the duration keep from now on, rounded up to
-// milliseconds; 0 means for ever. If they are kept for longer already, nothing changes. Pass what
-// the writers pass to Set.
+// The server keeps value and tokens at least for the duration keep, as with Set. Pass what the writers pass.
 //
-// A process with an earlier version of this package, which has no Read, may write the key as well:
-// its writes with older tokens are refused, too. If a hold has called Read, such a process must not
-// write with the token of that hold: readers with older tokens would still be admitted after the
-// write.
+// A process with an earlier version of this package, without Read, must not write with the token of a hold that has
+// called Read: readers with older tokens would still be admitted after that write.
 func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
 	if token == 0 {
 		return "", ErrNoToken
@@ -128,9 +116,8 @@ func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Du
 	return value, nil
 }
 
-// Get returns the value of key and the newest token there, 0 for none, without a check. If there is
-// no value, err matches redis.Nil. token may still be greater than 0 then, after a Delete, Check or
-// Read.
+// Get returns the value of key and the newest token there, 0 for none, without a check. If there is no value, err
+// matches redis.Nil, and token may still be greater than 0, after a Delete, Check or Read.
 func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64, err error) {
 	var found struct {
 		Value *string `redis:"value"`
@@ -145,9 +132,8 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText returns nil if token was admitted. kept is the text that the resource keeps now, and
-// own is the text of token. If they are equal, token was admitted. Otherwise nothing was written,
-// and kept is the text of a greater token, or no token at all.
+// admitText returns nil if token, whose text is own, was admitted. kept is the text that the resource keeps. If it
+// differs from own, nothing was written, and kept is a greater token, or no token at all.
 func admitText(token uint64, own, kept string) error {
 	if kept == own {
 		return nil
@@ -158,7 +144,6 @@ func admitText(token uint64, own, kept string) error {
 	return noToken(kept)
 }
 
-// noToken is the error of a resource that keeps something other than a token.
 func noToken(kept string) error {
 	return fmt.Errorf("fencing: the resource keeps %.100q in place of a token", kept)
 }

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// ErrBound means that a transaction of SQL.Do took longer than its bound, and was rolled back by Do or
-// ended by the server: nothing was written. If the commit had begun, the text of the error says "commit",
-// and the writes may have been made.
+// ErrBound means that a transaction of SQL.Do took longer than its bound. It was rolled back, unless the text of the
+// error says "commit": then the writes may have been made.
 var ErrBound = errors.New("fencing: the transaction took longer than its bound")
 
-// Repeat calls call, for example with SQL.Do inside, until it returns no error that is [Repeatable],
-// or until ctx ends. It returns the last error. Between two calls it waits for a random time, up to 100 ms.
+// Repeat calls call, for example with SQL.Do inside, until it returns no error that is [Repeatable], or until ctx ends.
+// It returns the last error. It waits for a random time between two calls, up to 100 ms.
 //
 //	err := fencing.Repeat(ctx, func() error {
 //		return guard.Do(ctx, "orders:17", token, write)
@@ -38,13 +37,13 @@ func Repeat(ctx context.Context, call func() error) error {
 	}
 }
 
-// Repeatable reports whether a database has ended a transaction because of other transactions, and a call
-// of SQL.Do or Read with the same token may succeed: after a serialization failure, a deadlock, or too long a
-// wait for a lock. In PostgreSQL these are SQLSTATE 40001, 40P01 and 55P03, in MySQL and MariaDB the errors
-// 1213, 1205 and 1020, in SQLite SQLITE_BUSY. It is false if the error matches ErrBound.
+// Repeatable reports whether a database has ended a transaction because of others, and SQL.Do or Read with the same
+// token may succeed: after a serialization failure, a deadlock, or too long a wait for a lock. These are in PostgreSQL
+// SQLSTATE 40001, 40P01 and 55P03, in MySQL and MariaDB the errors 1213, 1205 and 1020, in SQLite SQLITE_BUSY.
+// Repeatable is false for ErrBound.
 //
-// It knows the errors of pgx, lib/pq, go-sql-driver/mysql, modernc.org/sqlite, mattn/go-sqlite3 and
-// drivers with the same texts. The function that Do calls must return them or wrap them.
+// It knows the errors of pgx, lib/pq, go-sql-driver/mysql, modernc.org/sqlite, mattn/go-sqlite3 and drivers with the
+// same texts, also wrapped.
 func Repeatable(err error) bool {
 	if err == nil || errors.Is(err, ErrBound) {
 		return false

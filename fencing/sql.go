@@ -13,41 +13,35 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// SQL guards data in any tables of a database. It keeps the newest token of each resource in a
-// table of its own, fencing_tokens, and raises it in the transaction that makes the writes. Until
-// that transaction ends, all others with the same name wait for the row. Many goroutines may use an
-// SQL at once. Names are compared byte by byte, and have at most 255 bytes. In PostgreSQL they are
-// valid UTF-8 without the byte 0.
+// SQL guards data in any tables of a database. It keeps the newest token of each name in its own table fencing_tokens,
+// and raises it in the transaction that makes the writes. Until that ends, all others with the same name wait for the
+// row. Many goroutines may use an SQL at once. Names are compared byte by byte, and have at most 255 bytes, in
+// PostgreSQL of UTF-8 without the byte 0.
 //
-// A token is kept as a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a
-// float beyond that, and database/sql does not accept a greater uint64. As text every token is
-// exact, and texts sort like their numbers.
+// A token is a text of 20 digits: database/sql accepts no uint64 above 2^63-1, BIGINT ends there, and SQLite's NUMERIC
+// is a float beyond.
 //
-// Read keeps both tokens of a name in that text, in a form that the statements of earlier versions
-// of this package compare correctly. So a table of an earlier version needs no change, except in
-// MySQL, where Create widens the column. Processes with an earlier version may go on writing:
-// their writes with older tokens are refused, too. But if a write is refused there because of a
-// newer read, the error does not match ErrStale.
+// With Read the text has two tokens: the newest of all, and that of a write. Tables and processes of earlier versions
+// can stay: they refuse the same writes, but after a newer read with an error that does not match ErrStale. In MySQL
+// Create widens the column.
 //
 // # A column of your own
 //
-// If a lock protects one row, that row can hold the token, in a column for 20 digits (in
-// PostgreSQL TEXT COLLATE "C", in SQLite TEXT, in MySQL CHAR(20) CHARACTER SET ascii):
+// If a lock protects one row, that row can hold the token, in a column for 20 digits (in PostgreSQL TEXT COLLATE "C",
+// in SQLite TEXT, in MySQL CHAR(20) CHARACTER SET ascii):
 //
 //	UPDATE orders SET state = ?, fence = ? WHERE id = ? AND fence <= ?
 //
-// Refuse the token 0 before the statement, as [Admit](token, 0) does. Pass [Text] of the token for
-// fence in both places. If the statement affects no row, the row has a newer token or does not
-// exist. In MySQL without clientFoundRows=true, a statement that writes what is there already also
-// affects no row.
+// Refuse the token 0 first, as [Admit](token, 0) does. Pass [Text] of the token for fence in both places. If no row is
+// affected, the row has a newer token or does not exist. In MySQL set clientFoundRows=true, or a statement that changes
+// nothing affects no row either.
 //
-// With readers the row needs a second column for the newest token of a write, which the statement
-// above sets too. A reader first raises fence, and commits that:
+// With readers the row needs a second column for the newest token of a write, which the statement above sets too. A
+// reader first raises fence, and commits that:
 //
 //	UPDATE orders SET fence = ? WHERE id = ? AND fence < ?
 //
-// Then it reads the row, with the second column, in one statement. If that column has a newer token
-// than the reader's, the reader must not use what it has read.
+// Then it reads the row in one statement. It must not use it if the second column has a newer token than its own.
 type SQL struct {
 	db            *sql.DB
 	create        string
@@ -55,21 +49,18 @@ type SQL struct {
 	raise, newest string
 	longest       int           // name in bytes, 0 for any
 	bound         time.Duration // of a transaction of Do; 0 or less: none
-	// Do executes raiseWithin, if there is one, in place of raise. Its third argument is how long the
-	// transaction may take, in milliseconds.
+	// Do executes raiseWithin, if any, in place of raise. Its third argument is the limit in milliseconds.
 	raiseWithin string
-	// session changes the session of a connection for one transaction. It returns the statement
-	// that restores the session, "" if there is nothing to restore.
+	// session sets up a session for one transaction. restore undoes that, "" for nothing.
 	session func(ctx context.Context, conn *sql.Conn, limit time.Duration) (restore string, err error)
-	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of
-	// raiseRead is a readText whose second token is 0. The statement replaces that 0 by the
-	// newest token of a write, which it takes from the table.
+	// A read executes raiseRead and seen in place of raise and newest. The argument of raiseRead is a readText whose
+	// second token is 0: the statement puts the newest token of a write there, from the table.
 	raiseRead, seen string
-	snapshot        *sql.TxOptions // for Read: all statements of such a transaction see the data of one point in time
+	snapshot        *sql.TxOptions // for Read: all statements see the data of one point in time
 }
 
-// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] creates its table.
-// Or paste this into a migration:
+// NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] or a migration creates its
+// table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL);
 func NewPostgreSQL(db *sql.DB) *SQL {
@@ -91,9 +82,9 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 	}
 }
 
-// NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Do waits for
-// other writers as long as its bound. Set a busy timeout for Read and for other writes, or they fail
-// instead of waiting. [SQL.Create] creates the table. Or paste this into a migration:
+// NewSQLite returns a guard of the data in db, an SQLite database of version 3.24 or later. Do waits for other writers
+// as long as its bound. Set a busy timeout for Read and other writes, or they fail instead of waiting. [SQL.Create] or
+// a migration creates the table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL);
 func NewSQLite(db *sql.DB) *SQL {
@@ -115,8 +106,8 @@ func NewSQLite(db *sql.DB) *SQL {
 	}
 }
 
-// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB. [SQL.Create]
-// creates the table. Or paste this into a migration:
+// NewMySQL returns a guard of the data in db, a MySQL or MariaDB database with InnoDB. [SQL.Create] or a migration
+// creates the table:
 //
 //	CREATE TABLE IF NOT EXISTS fencing_tokens (name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB;
 func NewMySQL(db *sql.DB) *SQL {
@@ -132,8 +123,7 @@ func NewMySQL(db *sql.DB) *SQL {
 		longest: 255,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
-		// FOR UPDATE reads the current row, not the snapshot of the transaction, which may be
-		// older.
+		// FOR UPDATE reads the current row: the transaction's snapshot may be older.
 		newest: `SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
 		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = IF(token < LEFT(VALUES(token), 21),
@@ -143,7 +133,7 @@ func NewMySQL(db *sql.DB) *SQL {
 	}
 }
 
-// widenMySQL makes the column token of a table of an earlier version wide enough for a readText.
+// widenMySQL makes the column of an earlier version wide enough for a readText.
 func widenMySQL(ctx context.Context, db *sql.DB) error {
 	var width int
 	err := db.QueryRowContext(ctx, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
@@ -156,17 +146,13 @@ func widenMySQL(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// Create creates the table if it does not exist. Call it during deployment, or when the program
-// starts; several processes may call it at once. It needs the privilege CREATE, also if the table
-// exists. Do, Check and Read need SELECT, INSERT and UPDATE for the table fencing_tokens. In MySQL Create
-// also widens the column token of a table that an earlier version of this package has created, which
-// needs the privilege ALTER.
+// Create creates the table if it does not exist. Several processes may call it at once. It needs the privilege CREATE,
+// also if the table exists, and ALTER to widen a column in MySQL. Do, Check and Read need SELECT, INSERT and UPDATE.
 func (s *SQL) Create(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	_, err := s.db.ExecContext(ctx, s.create)
 	if err != nil {
-		// In PostgreSQL, IF NOT EXISTS fails while another process creates the table. The error comes when
-		// the other has committed, so the second time the table exists.
+		// In PostgreSQL, IF NOT EXISTS fails when another process creates the table. That has committed by then.
 		_, err = s.db.ExecContext(ctx, s.create)
 	}
 	if err != nil {
@@ -181,28 +167,23 @@ func (s *SQL) Create(ctx context.Context) error {
 	return nil
 }
 
-// Do calls write with a transaction and commits the transaction, if token is not older than the
-// newest token of the resource with that name. Otherwise it does not call write, and returns
-// a *StaleError, or ErrNoToken if token is 0. An equal token is admitted.
+// Do calls write with a transaction and commits it, if token is not older than the newest token of that name. Otherwise
+// it returns a *StaleError, or ErrNoToken if token is 0.
 //
-// The transaction has a bound, DefaultBound, which Within or an earlier deadline of ctx changes. It
-// begins when token is admitted. If the commit has not begun by then, Do rolls back and returns an
-// error that matches ErrBound. The server has the same bound, so it also ends the transaction of a
-// process that is stopped or a host that is dead, and a newer holder does not wait longer. See Within.
+// If write returns an error, Do returns it and rolls everything back, the newest token included. If the commit returns
+// an error, the writes may or may not have been made.
 //
-// If write returns an error, Do returns it and rolls everything back, the newest token included.
-// If the commit returns an error, the writes may or may not have been made.
+// The transaction has a bound, DefaultBound, which Within or an earlier deadline of ctx changes. It begins when token
+// is admitted. If the commit has not begun by then, Do rolls back and returns an error that matches ErrBound. If the
+// process is stopped or its host is dead, the server does that.
 //
-// An error that matches neither ErrStale nor ErrNoToken says nothing about the token. The database
-// may end a transaction because of others, and ask to repeat it: then [Repeatable] is true of the
-// error, and [Repeat] calls Do again, with the same token. That happens after a deadlock; MySQL may
-// find one where several calls wait for the first write of a name, and that write fails. In PostgreSQL
-// it also happens where the isolation level is REPEATABLE READ or SERIALIZABLE, and the call has waited
-// for another with the same name. The level that a database has by default is enough for Do.
+// Any other error says nothing about the token. If the database has ended the transaction because of others, the error
+// is [Repeatable]: [Repeat] calls Do again with the same token. That happens after a deadlock, in MySQL also among
+// calls that wait for the first write of a name, and in PostgreSQL after a wait for another call, if the isolation
+// level is REPEATABLE READ or SERIALIZABLE.
 //
-// The function write must return the errors of its statements: in MySQL a deadlock rolls the
-// transaction back, and what is executed after that is not part of one. For the same reason it must
-// execute nothing that MySQL commits implicitly, such as CREATE TABLE.
+// write must return the errors of its statements: in MySQL a deadlock rolls the transaction back, and what follows is
+// not part of one. So it must also execute nothing that commits implicitly, such as CREATE TABLE.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -224,7 +205,7 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	if err = s.judge(ctx, tx, name, token); err == nil {
 		err = write(tx)
 	}
-	// If the timer stops, it does not cut off the commit: from here on the outcome is the server's.
+	// A timer that is stopped does not cut off the commit: the outcome is the server's now.
 	switch stopped := t.timer.Stop(); {
 	case !stopped || t.isOver():
 		return t.exceeded(err)
@@ -241,16 +222,12 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 	return outlived(err)
 }
 
-// Check does in a transaction of your own what Do does before it calls write: it compares token with
-// the newest token of the resource with that name, and stores token if it is newer. Call it before any
-// other statement in the transaction. It returns a *StaleError if token is older than the newest,
-// ErrNoToken if token is 0. Roll the transaction back after any error. An equal token is admitted.
+// Check does in a transaction of your own what Do does before it calls write, with the same errors: roll back after
+// any. Call it before any other statement. The token counts as seen once the transaction is committed. Check sets no
+// bound: set what Within names in your database, or call Check inside Do.
 //
-// The token counts as seen once the transaction is committed. Check sets no bound: a transaction of
-// your own needs the settings of the database that Within names, or it is inside Do.
-//
-// A transaction may check several names. Always check them in the same order, for example sorted.
-// Otherwise two transactions may wait for each other, and the database ends one of them.
+// Check several names always in the same order, for example sorted, or two transactions may wait for each other, and
+// the database ends one.
 func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if token == 0 {
 		return ErrNoToken
@@ -262,8 +239,7 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return s.judge(ctx, tx, name, token)
 }
 
-// raiseToken stores token if it is newer, in a transaction that may take as long as limit, 0 for any time. From then on other
-// transactions wait.
+// raiseToken stores token if it is newer. From then on other transactions wait. A limit above 0 bounds this one.
 func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uint64, limit time.Duration) error {
 	if err := s.checkName(name); err != nil {
 		return err
@@ -278,8 +254,8 @@ func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uin
 	return nil
 }
 
-// judge returns nil if token is admitted. The number of rows that raiseToken affects does not show that: in MySQL an
-// equal token affects no row.
+// judge returns nil if token is admitted. The rows that raiseToken affects do not show that: in MySQL an equal token
+// affects none.
 func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	var newest string
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
@@ -294,7 +270,6 @@ func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return noToken(newest)
 }
 
-// checkName returns an error if the table cannot keep name.
 func (s *SQL) checkName(name string) error {
 	if s.longest > 0 && len(name) > s.longest {
 		return fmt.Errorf("fencing: a name of %d bytes: the table keeps %d", len(name), s.longest)
@@ -302,18 +277,13 @@ func (s *SQL) checkName(name string) error {
 	return nil
 }
 
-// Read calls read with a transaction, if token is not older than the newest token of a write to the
-// resource with that name. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
-// if token is 0. From then on the guard refuses writes with older tokens, even if read fails. Read
-// returns the error of read.
+// Read calls read with a transaction, and returns its error, if token is not older than the newest token of a write to
+// that name. Otherwise it returns a *StaleError, or ErrNoToken if token is 0. From then on the guard refuses writes
+// with older tokens, even if read fails. For errors of the database see Do.
 //
-// Everything that read selects is of one point in time, at which no newer holder had written.
-// For that, the transaction is read-only, in PostgreSQL and MySQL with the isolation level
-// REPEATABLE READ. Read rolls it back. Calls of Read do not wait for each other while they read,
-// and Do does not wait for them. In MySQL this is true only for tables with InnoDB.
-//
-// Before the transaction, Read notes token in a statement of its own, which waits while a
-// transaction of Do with that name is open. For errors of the database see Do.
+// Everything that read selects is of one point in time, at which no newer holder had written. The transaction is
+// read-only, in PostgreSQL and MySQL with REPEATABLE READ, and Read rolls it back. To note token first, Read waits for
+// a Do with that name. Then neither a Do nor another Read waits for it. In MySQL this needs InnoDB.
 func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -322,8 +292,7 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 		return err
 	}
 	ctx = orBackground(ctx)
-	// This is committed before the transaction begins. So a write that the transaction does not see
-	// is refused, if it is older than token.
+	// This is committed before the transaction begins. So an older write that the transaction does not see is refused.
 	if _, err := s.db.ExecContext(ctx, s.raiseRead, name, readText(token, 0)); err != nil {
 		return fmt.Errorf("fencing: raise the token of %q: %w", name, err)
 	}
@@ -349,16 +318,13 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 	return read(tx)
 }
 
-// readText is what the table keeps of a name if the newest token is that of a read: token - 1, and
-// the newest token of a write. Every version of this package keeps the greatest text. A readText is
-// greater than the Text of every older token, so the table refuses older writes. It is less than the
-// Text of token, so a write of the same hold replaces it.
+// readText is what the table keeps if the newest token is that of a read: token - 1, and the newest token of a write.
+// The table keeps the greatest text. So a readText refuses all older writes, but not one with token.
 func readText(token, written uint64) string { return Text(token-1) + "r" + Text(written) }
 
 const readTextLen = 41
 
-// parseSeen returns the newest token of all, and the newest token of a write, from what the table
-// keeps.
+// parseSeen returns the newest token of all, and the newest of a write, from what the table keeps.
 func parseSeen(text string) (newest, written uint64, err error) {
 	if len(text) != readTextLen || text[20] != 'r' {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -371,37 +337,34 @@ func parseSeen(text string) (newest, written uint64, err error) {
 	return newest + 1, written, err
 }
 
-// Text returns token as 20 digits. Texts of that form sort like their numbers.
+// Text returns token as 20 digits: such texts sort like their numbers.
 func Text(token uint64) string { return fmt.Sprintf("%020d", token) }
 
-// Within returns a guard like s whose transactions of Do may take as long as bound, from the
-// admission of the token to the beginning of the commit. A deadline of the context that comes earlier
-// ends them earlier. 0 or less means no bound.
+// Within returns a guard like s whose transactions of Do may take as long as bound, from the admission of the token to
+// the beginning of the commit, or until an earlier deadline of the context. 0 or less means no bound.
 //
-// Where a process is stopped, or its host is dead, only the database can end the transaction. Do asks it
-// to, for this transaction alone, and never loosens what the session has already:
+// If a process is stopped or its host is dead, only the database can end the transaction. Do asks it to, for this
+// transaction alone, and never loosens what the session has already:
 //
-//   - PostgreSQL ends the session if bound and a quarter of a second pass without a statement
-//     (idle_in_transaction_session_timeout), and each statement that takes longer than bound
-//     (statement_timeout). It waits for other transactions at most a second longer (lock_timeout).
+//   - PostgreSQL ends the session after bound and 250 ms without a statement (idle_in_transaction_session_timeout), and
+//     a statement after bound (statement_timeout). It waits for other transactions at most a second longer
+//     (lock_timeout).
 //   - MariaDB 10.3 and later does the same, in whole seconds, rounded up (idle_transaction_timeout,
-//     idle_write_transaction_timeout, max_statement_time, innodb_lock_wait_timeout). A statement that takes
-//     too long is ended, but what the transaction has locked stays locked until it has also been
-//     idle for bound.
-//   - MySQL 5.7 and later has wait_timeout and innodb_lock_wait_timeout, and nothing that bounds a
-//     statement which works. This package has not been tested on MySQL.
-//   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the
-//     holder is stopped for longer, Do fails with SQLITE_BUSY: see [Repeat].
+//     idle_write_transaction_timeout, max_statement_time, innodb_lock_wait_timeout). After a statement that took too
+//     long, locks stay until the transaction has also been idle for bound.
+//   - MySQL 5.7 and later has wait_timeout and innodb_lock_wait_timeout, but bounds no statement that works. This
+//     package has not been tested on MySQL.
+//   - SQLite cannot end the transaction of another process. Do sets busy_timeout to bound. If the holder is stopped for
+//     longer, Do fails with SQLITE_BUSY: see [Repeat].
 //
-// MariaDB and MySQL need two more statements for that, one before the transaction and one after it.
+// In MariaDB and MySQL that costs one statement more before the transaction and one after it.
 func (s *SQL) Within(bound time.Duration) *SQL {
 	bounded := *s
 	bounded.bound = bound
 	return &bounded
 }
 
-// limit returns how long a transaction that begins now may take, 0 for any time. In a context that has
-// ended it is short, and does not matter.
+// limit returns how long a transaction that begins now may take, 0 for any time.
 func (s *SQL) limit(ctx context.Context) time.Duration {
 	limit := max(s.bound, 0)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -416,7 +379,6 @@ func (s *SQL) limit(ctx context.Context) time.Duration {
 	return max(limit, time.Millisecond)
 }
 
-// startTerm calls end when the term is over.
 func (s *SQL) startTerm(ctx context.Context, end func()) term {
 	t := term{ctx: ctx, limit: s.limit(ctx)}
 	t.start = clock.Now() // after limit: when that much has passed, the deadline has passed, too
@@ -428,8 +390,7 @@ func (s *SQL) startTerm(ctx context.Context, end func()) term {
 	return t
 }
 
-// begin begins a transaction that may take as long as limit, where that is a setting of the session. The caller
-// calls restore when the transaction has ended.
+// begin begins a transaction that may take as long as limit, if the session has that setting. Call restore after it.
 func (s *SQL) begin(ctx context.Context, limit time.Duration) (tx *sql.Tx, restore func(), err error) {
 	if s.session == nil || limit == 0 {
 		tx, err = s.db.BeginTx(ctx, nil)
@@ -455,7 +416,7 @@ func (s *SQL) beginOne(ctx context.Context, limit time.Duration) (*sql.Tx, func(
 		if query == "" {
 			return
 		}
-		// The connection goes back to others. If it cannot be as it was, it is not used again.
+		// The connection goes back to others. If it cannot be restored, it is not used again.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if _, err := conn.ExecContext(ctx, query); err != nil {

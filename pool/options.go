@@ -10,13 +10,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Option configures a Pool of New or Func. An option that is nil, out of range or unsuitable makes every operation of a
+// An Option configures a Pool of New or Func. One that is nil, out of range or unsuitable makes every operation of a
 // Redsync fail at once, with an error that says so.
 type Option func(*config)
 
 type config = wire.Config
 
-// configOf returns what options set.
 func configOf(options []Option) (cfg config) {
 	for _, option := range options {
 		if option == nil {
@@ -29,9 +28,9 @@ func configOf(options []Option) (cfg config) {
 }
 
 // WithOutstanding sets how many answers the node may owe before the pool refuses further commands, with an
-// *[OutstandingError], so that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to 16384. A
-// larger limit tolerates longer pauses of a node under load, a smaller one holds less memory during them. Releases are not
-// refused, but counted. Each server of a Cluster or a Ring has the limit to itself.
+// *[OutstandingError], so that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to
+// 16384. More tolerates longer pauses of a node under load. Releases count, but are not refused. Each server of a
+// Cluster or a Ring has its own limit.
 func WithOutstanding(limit int) Option {
 	return func(c *config) {
 		if limit < 1 || limit > wire.MaxOutstanding {
@@ -41,15 +40,15 @@ func WithOutstanding(limit int) Option {
 	}
 }
 
-// WithRestartGuard ignores the votes of a restarted node until all locks that it may have forgotten have expired. Without it a
-// node that comes back without its keys, or with those of its last fsync, grants locks that others still hold, and two
-// processes may hold one lock.
+// WithRestartGuard ignores the votes of a restarted node until all locks that it may have forgotten have expired.
+// Without it a node that comes back without its keys, or with those of its last fsync, grants locks that others still
+// hold.
 //
-// maxExpiry is the longest of these times of all programs on these nodes: an expiry plus its lock delay, or
-// redsync.WithMinHold plus its drift. It must be more than 0. By default there is no guard.
+// maxExpiry, more than 0, is the longest of these times of all programs on these nodes: an expiry plus its lock delay,
+// or redsync.WithMinHold plus its drift. By default there is no guard.
 //
-// The guard needs a *redis.Client, which reaches one server at a time, and permission for INFO (+info). The page above says
-// what it costs, and what it cannot detect.
+// The guard needs a *redis.Client, and permission for INFO (+info). The page above says what it costs, and cannot
+// detect.
 func WithRestartGuard(maxExpiry time.Duration) Option {
 	return func(c *config) {
 		if maxExpiry <= 0 {
@@ -60,12 +59,12 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 	}
 }
 
-// WithNoLocksBefore declares that nobody held a lock on the node before t, so the restart guard does not wait for a server
-// that started before t. One that starts later is guarded, so the option can stay in the code for good. By default, and with
-// the zero time, nothing is declared.
+// WithNoLocksBefore declares that nobody held a lock on the node before t, so the restart guard does not wait for a
+// server that started before. One that starts later is guarded, so the option can stay in the code. The default is the
+// zero time, which declares nothing.
 //
-// t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. time.Now() is an
-// error, and so is a time more than a minute ahead:
+// t must be a fixed moment at least 3 s after the start of the nodes, and before the first lock on them. time.Now() is
+// an error, and so is a time more than a minute ahead:
 //
 //	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 //
@@ -85,13 +84,13 @@ func WithNoLocksBefore(t time.Time) Option {
 	}
 }
 
-// maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
+// maxAhead is how far ahead of the clock that time may be.
 const maxAhead = time.Minute
 
 // WithName sets what errors, events and the log call the node: String returns name. By default that is the client's
-// address, without what may be a password. For a *redis.Client without an address, such as a Sentinel client, it is the
-// one that its last connection reached. For another type of client it is the name of that type. name must have 1 to 128
-// bytes, and no control characters. The name decides nothing: two pools may have the same one.
+// address, without what may be a password, or else the one that its last connection reached, as for a Sentinel client,
+// or the name of the client's type. name has 1 to 128 bytes, and no control characters. Two pools may have the same
+// one.
 func WithName(name string) Option {
 	return func(c *config) {
 		if name == "" || len(name) > wire.MaxName || strings.ContainsFunc(name, unicode.IsControl) {
@@ -102,29 +101,28 @@ func WithName(name string) Option {
 	}
 }
 
-// WithoutIdentity makes the pool not ask with INFO which server answers. With WithRestartGuard it asks, only for the uptime.
+// WithoutIdentity makes the pool not ask with INFO which server answers. With WithRestartGuard it asks only for the
+// uptime.
 //
-// It is for nodes whose run_id does not distinguish servers, such as some managed services and clones of one virtual machine.
-// Without it a Redsync takes them for one server, and fails with redsync.ErrDuplicateNode. Nodes that report no run_id, or
-// zeros alone, do not need it. It is also for proxies that end the connection at INFO.
+// It is for proxies that end the connection at INFO, and for nodes whose run_id does not distinguish servers, such as
+// some managed services and clones of one virtual machine: without it a Redsync takes them for one server, and fails
+// with redsync.ErrDuplicateNode. Nodes without a run_id, or with zeros alone, do not need it.
 //
-// The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool leads to
-// a server of its own. Two pools with one address or one client are still refused.
+// The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool
+// leads to a server of its own. Two pools with one address or one client are still refused.
 func WithoutIdentity() Option {
 	return func(c *config) { c.Anonymous = true }
 }
 
-// WithoutHooks says that no hook of the client need be called for locks. By default New warns of hooks. The option changes
-// nothing else.
+// WithoutHooks says that no hook of the client need be called for locks. Without it New warns of hooks.
 func WithoutHooks() Option {
 	return func(c *config) { c.HooksAreKnown = true }
 }
 
-// ViaClient makes the pool send each command through the client, by its method Process, and not through a connection of
-// the pool's own. So hooks, limiters, retries (MaxRetries) and connections of the client are used as for the program's own
-// commands. It is for a client whose hooks must see locks, such as one that puts a prefix before keys, while other programs
-// rely on that. Without such a need, redsync.WithPrefix is the better way. The page above says what it costs. It excludes
-// WithRestartGuard.
+// ViaClient makes the pool send each command by the client's method Process, not on a connection of its own. So hooks,
+// limiters, retries (MaxRetries) and connections of the client are used. It is for hooks that must see locks, such as
+// one that puts a prefix before keys while other programs rely on that; otherwise redsync.WithPrefix is better. The
+// page above says what it costs. It excludes WithRestartGuard.
 func ViaClient() Option {
 	return func(c *config) { c.ViaClient = true }
 }

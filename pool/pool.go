@@ -1,5 +1,5 @@
-// Package pool connects a Redsync to its Redis nodes. [New] makes the Pool of a node from a go-redis client, [Func] from a
-// function:
+// Package pool connects a Redsync to its Redis nodes. [New] makes the Pool of a node from a go-redis client, [Func]
+// from a function:
 //
 //	client := redis.NewClient(&redis.Options{Addr: "redis-1:6379", Password: password})
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
@@ -8,94 +8,89 @@
 //
 // # What a pool does with a client
 //
-// The pool does not send through a *redis.Client: it has one connection of its own, shared by all pools of the same client.
-// The first command opens it, and it ends when it has been idle for half a minute. go-redis opens the connection, with the
-// client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. Then the pool writes commands and
-// reads answers. Hooks, limiters and client-side caches of the client do not apply, unless [ViaClient] is set. If the client
-// has hooks, New writes one line at level Warn to slog.Default(), once for each client. If hooks were added later, the first
-// connection writes it. Instrumentation adds hooks, too. [WithoutHooks] silences the line.
+// All pools of one *redis.Client share a connection of their own. The first command opens it, as go-redis does, with
+// the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. It ends when it has been
+// idle for half a minute. Hooks, limiters and client-side caches of the client do not apply, unless [ViaClient] is set.
+// If the client has hooks, as instrumentation adds them, slog.Default() gets a line at level Warn, once for each
+// client. [WithoutHooks] silences it.
 //
-// If the node or OnConnect refuses a part of the greeting (a wrong password, a DB that the user may not SELECT), commands fail
-// with that error and are not sent. When a StreamingCredentialsProvider replaces the credentials, the pool opens a new
-// connection with the new ones.
+// If the node or OnConnect refuses a part of the greeting (a wrong password, a DB that the user may not SELECT),
+// commands fail with that error. When a StreamingCredentialsProvider replaces the credentials, the pool opens a new
+// connection.
 //
-// The pool gives up a connection that owes answers and is silent for ReadTimeout, 5 s at most. It opens a second one
-// earlier, because a firewall or a NAT may have forgotten the first. The second replaces the first only if the node answers
-// on it. The pool replaces a connection after ConnMaxLifetime, and when the node answers NOAUTH or READONLY, because only a
-// new connection uses new credentials and looks up the host name again. After repeated failures to connect it pauses for
-// 100 ms between attempts. Meanwhile commands fail at once.
+// The pool gives up a connection that owes answers and is silent for ReadTimeout, 5 s at most. It tries a second one
+// earlier, because a firewall or a NAT may have forgotten the first. It also replaces a connection after
+// ConnMaxLifetime, and after NOAUTH or READONLY: only a new one uses new credentials and looks up the host name again.
+// After repeated failures to connect it pauses for 100 ms between attempts, and commands fail at once.
 //
-// A *redis.ClusterClient and a *redis.Ring only tell which server has a key. The pool has a connection to each such server,
-// and follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
+// Of a *redis.ClusterClient and a *redis.Ring the pool learns which server has a key. It has a connection to each, and
+// follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
 //
-// If the node announces maintenance (MOVING, as Redis Enterprise and cloud services push it), the pool moves when go-redis
-// moves. For that the client must have Protocol 3, and maintenance notifications that are not disabled: both are defaults.
+// If the node announces maintenance (MOVING, as cloud services do), the pool moves when go-redis does. The client needs
+// Protocol 3 and maintenance notifications, which are defaults.
 //
-// Any other client is used directly, one Pipeline at a time. Its own timeouts bound how long a frozen server delays later
-// commands.
+// Any other client is used directly, one Pipeline at a time, with its own timeouts.
 //
-// To hear of releases, locks that wait subscribe, on connections that are opened in the same way. The client's user needs
-// permission for SUBSCRIBE and the channel.
+// Locks that wait subscribe to hear of releases, on connections of the same kind. The user needs permission for
+// SUBSCRIBE and the channel.
 //
-// Close a Redsync before the clients that it uses. If the program closes a client first, the pool notices within a second
-// (the pool of another type of client at its next command). Its connections end, and commands fail with [ErrClientClosed].
+// Close a Redsync before its clients. If a client is closed first, commands fail with [ErrClientClosed] within a
+// second, with another type of client from the next command on.
 //
 // # The restart guard
 //
-// A guard ([WithRestartGuard]) costs nothing per operation: the pool asks for INFO when it opens a connection, in a round
-// trip that it makes anyway. The price is availability: a restarted node counts as down until its server has run for
-// maxExpiry + drift + 1 s, and the other nodes must form a quorum. With redsync.WithFencing that time is 10 s and three node
-// deadlines longer. Releases are always sent. A Mutex that needs a longer maxExpiry fails.
+// A guard ([WithRestartGuard]) costs nothing per operation: the pool asks for INFO when it opens a connection. But a
+// restarted node counts as down until its server has run for maxExpiry + drift + 1 s, with redsync.WithFencing 10 s and
+// three node deadlines longer. Meanwhile the other nodes must form a quorum. Releases are always sent. A Mutex that
+// needs a longer maxExpiry fails.
 //
-// A node that refuses INFO, or whose INFO has no uptime_in_seconds, never counts. If INFO has no run_id, or with
-// WithoutIdentity, the guard tells servers apart by their start alone. Then it does not notice that an address leads to
-// another server that started within a few seconds of the first.
+// A node that refuses INFO, or whose INFO has no uptime_in_seconds, never counts. Without a run_id, or with
+// WithoutIdentity, the guard tells servers apart by their start alone. Then it misses a change to a server that started
+// within a few seconds of the first.
 //
-// The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a replica that lacks keys, a
-// change of the server's clock while it runs, or a restart behind a TCP proxy that keeps the client's connection open.
+// The guard cannot detect FLUSHALL, eviction (set maxmemory-policy noeviction), a failover to a replica that lacks
+// keys, a change of the server's clock while it runs, or a restart behind a TCP proxy that keeps the client's
+// connection open.
 //
 // In a new deployment all nodes have just started, so nobody acquires a lock for that time. [WithNoLocksBefore] avoids
-// this, also for tests, and for programs that start their own nodes. A server tells its uptime in whole seconds, so the
-// guard may wait for one that started less than 2 s before the declared time t. A server that started at t or later is
-// guarded while the client's clock is right. If that clock is behind by x, a server that started up to x after t may not be
-// guarded.
+// this, also for tests and programs that start their own nodes. A server that started at the declared time t or later
+// is guarded while the client's clock is right, and one that started less than 2 s before t may be: it tells its uptime
+// in whole seconds. If the clock is behind by x, a server that started up to x after t may not be guarded.
 //
-// A t that moves with each start of the program would be dangerous: a process that starts after the nodes have restarted
-// could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns it, is an error.
-// Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t more than a minute ahead
-// of the client's clock is an error, too, because the guard would be off until t.
+// A t that moves with each start of the program is dangerous: if the nodes have restarted before, it could get a lock
+// that another process holds. So a t with a monotonic clock reading, as time.Now returns it, is an error. Do not strip
+// the reading, unless the program itself has started the nodes. A t more than a minute ahead of the clock is an error,
+// too: the guard would be off until t.
 //
 // # Commands that take the client's way
 //
-// With [ViaClient] and with [Func] a node carries out one command of a Redsync in each round trip. When a call takes longer
-// than 200 ms, the next begins beside it, up to four. After 5 s its context ends, and then its command counts as unanswered,
-// whether the call returns or not. So a call that never returns takes at most four goroutines, and the votes of its node.
-// Commands that wait longer than their sender are not sent. The pool does not know which server answers, so two pools that
-// lead to one server count twice: make sure that each leads to a server of its own. Releases are repeated more often.
-// WithRestartGuard is an error.
+// With [ViaClient] and with [Func] a node carries out one command of a Redsync at a time. When a call takes longer than
+// 200 ms, the next begins beside it, up to four. After 5 s its context ends, and its command counts as unanswered. So a
+// call that never returns takes at most four goroutines, and the votes of its node. Commands that wait longer than
+// their sender are not sent. Releases are repeated more often. Make sure that each pool leads to a server of its own:
+// it does not know which one answers.
 //
-// A SET with NX that is sent twice finds its own key, and the lock looks taken. So a function must not send a command again
-// of which it does not know whether the node has executed it. Of a client with ViaClient the pool notices that, and a Lock
-// asks once more. With MaxRetries -1 a client sends nothing again.
+// A SET with NX that is sent twice finds its own key, and the lock looks taken. So a function must not send a command
+// again that the node may have executed. With ViaClient the pool notices a repetition, and a Lock asks once more. With
+// MaxRetries -1 a client repeats nothing.
 //
-// A hook of ViaClient must rewrite the keys of SET, GET, PTTL and PUBLISH alike, and those of EVALSHA and EVAL (KEYS, after
-// the number of keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by
-// their timers. With Func they always do.
+// A hook of ViaClient must rewrite the keys of SET, GET, PTTL, PUBLISH, EVALSHA and EVAL (KEYS, after their number)
+// alike, or locks do not work. Wake-ups on other channels are lost: waiters then try again by their timers, with Func
+// always.
 //
 // # What a function gets and returns
 //
-// The args of a function for [Func] are a whole command, its name in lower case first: SET key value NX PX milliseconds, EVAL
-// source, GET, PTTL or PUBLISH. The elements are strings and integers, and the function may change args. Scripts come with
-// their source, up to 6 kB. A function for which that is much sends EVALSHA first, as redis.NewScript(source).Run does.
+// The args of a function for [Func] are a whole command, its name in lower case first: SET key value NX PX
+// milliseconds, EVAL source, GET, PTTL or PUBLISH. They are strings and integers, and the function may change them.
+// Scripts have up to 6 kB: to save that, send EVALSHA first, as redis.NewScript(source).Run does.
 //
 // It returns what the node has answered:
 //
-//   - A string or []byte, an integer, a []any of these, or nil for a null. true and false stand for OK and a null, which are
-//     the answers to SET with NX.
-//   - An error that the node has answered with: a redis.Error of go-redis, or any error whose text, or that of an error that
-//     it wraps, begins with a word of Redis such as ERR, NOSCRIPT or NOPERM. redis.Nil is a null.
-//   - Any other error if it is not known what the node has done. A function that panics, or ends its goroutine, has the same
-//     effect.
+//   - A string or []byte, an integer, a []any of these, or nil for a null. true and false stand for OK and a null, the
+//     answers to SET with NX.
+//   - An error of the node: a redis.Error of go-redis, or one whose text, or that of an error that it wraps, begins
+//     with a word of Redis such as ERR, NOSCRIPT or NOPERM. redis.Nil is a null.
+//   - Any other error if it is not known what the node has done. A panic counts as one, and the end of the goroutine.
 package pool
 
 import (
@@ -109,43 +104,41 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Pool leads to one node. [New] and [Func] make it, and nothing else does: to write a driver, give Func a function. Many
-// goroutines and several Redsyncs may use one Pool. A program may call these of its methods:
+// A Pool leads to one node. Only [New] and [Func] make it: to write a driver, give Func a function. Many goroutines and
+// several Redsyncs may use one Pool. A program may call these of its methods:
 //
 //   - String returns what errors and the log call the node: see [WithName].
-//   - CloseIdle ends connections and background work as soon as no answer is outstanding. The next command starts them again.
+//   - CloseIdle ends connections and background work as soon as no answer is outstanding, until the next command.
 //   - Close does the same for good, and ends subscriptions at once. It does not wait, returns nil, and never closes the
 //     client. Every later command fails with [ErrClosed].
 type Pool = wire.Pool
 
 // New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel included), or any other
-// redis.UniversalClient. The pool has a connection of its own, which it opens as the client does. The page above says what
-// applies of a client.
+// redis.UniversalClient. The page above says what applies of it.
 //
-// New starts nothing, and leaves the client untouched. If the client is nil, or a mock of redismock and [ViaClient] is not set,
-// an option is out of range or does not suit the client, or the address cannot be dialed, every operation of the Redsync fails
-// at once, with an error that says so.
+// New starts nothing, and leaves the client untouched. Every operation of the Redsync fails at once if the client is
+// nil, or a mock of redismock without [ViaClient], if its address cannot be dialed, or if an option is out of range or
+// does not suit it.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	return wire.New(client, configOf(options))
 }
 
-// Func returns a Pool that sends each command by a call of do, and no other way: whatever do reaches is the node. It is for
-// what is no redis.UniversalClient, such as a connection of redigo, a redis.Pool of redsync v4 or a mock, and for a client
-// that the program replaces while it runs:
+// Func returns a Pool that sends each command by a call of do, for what is no redis.UniversalClient, such as a
+// connection of redigo, a redis.Pool of redsync v4 or a mock, and for a client that the program replaces while it runs:
 //
 //	p := pool.Func(func(ctx context.Context, args ...any) (any, error) {
 //		return current().Do(ctx, args...).Result() // the client of the moment
 //	}, pool.WithName("redis-1"))
 //
-// The page above says what do gets and returns, and what this way costs. do must not send a command twice. WithName and
-// WithOutstanding apply, WithRestartGuard is an error, and the other options change nothing.
+// The page above says what do gets and returns, and what this way costs. Of the options WithName and WithOutstanding
+// apply, and WithRestartGuard is an error.
 func Func(do func(ctx context.Context, args ...any) (any, error), options ...Option) Pool {
 	return wire.Func(do, configOf(options))
 }
 
-// Ping sends PING to the node of p, on the way that locks take, and waits for the answer until ctx ends. It returns nil if the
-// node has answered, and if it has all keys of its server: a client of one address may lead to one master of a Redis Cluster.
-// Unlike redsync.Redsync.Ping, it asks one node, so an error tells of a single wrong address or password.
+// Ping sends PING to the node of p, as locks send, and waits for the answer until ctx ends. It returns nil if the node
+// has answered, and has all keys of its server: a client of one address may lead to one master of a Redis Cluster. So
+// an error tells of a single wrong address or password.
 func Ping(ctx context.Context, p Pool) error {
 	if p == nil {
 		return errors.New("pool: Ping of a nil Pool")
@@ -179,18 +172,17 @@ var (
 	// ErrClosed is the error of a Pool after its Close.
 	ErrClosed = wire.ErrClosed
 
-	// ErrClientClosed is the error of everything on a client that the program has closed. It matches redis.ErrClosed, which
-	// go-redis itself returns then, and ErrClosed, because such a Pool never sends again.
+	// ErrClientClosed is the error of everything on a client that the program has closed. It matches redis.ErrClosed,
+	// and ErrClosed, because such a Pool never sends again.
 	ErrClientClosed = wire.ErrClientClosed
 )
 
-// An OutstandingError is the error of a command to a node that already owes Limit answers, an int field: the node is frozen,
-// unreachable, or slower than its callers. See [WithOutstanding].
+// An OutstandingError is the error of a command to a node that owes Limit answers already: it is frozen, unreachable,
+// or slower than its callers. See [WithOutstanding].
 type OutstandingError = wire.OutstandingError
 
-// IsPermanent reports whether err says that the node will refuse every repetition of a command until somebody changes the
-// node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
-// not have a command, a key has another type (WRONGTYPE), the keys of a command are not in one slot of a Cluster (CROSSSLOT),
-// INFO does not tell the restart guard the uptime, a client of one address leads to a master of a Cluster that serves only
-// some names, or the pool or the client is closed.
+// IsPermanent reports whether err lasts until somebody changes the node or the client: the user lacks a permission or is
+// not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does not have a command, a key has another type (WRONGTYPE),
+// the keys of a command are not in one slot of a Cluster (CROSSSLOT), INFO does not tell the restart guard the uptime, a
+// client of one address leads to a master of a Cluster that serves only some names, or the pool or the client is closed.
 func IsPermanent(err error) bool { return wire.IsPermanent(err) }

@@ -1,4 +1,4 @@
-// Package address reads the addresses of nodes, as users write them.
+// Package address reads the addresses of nodes as users write them.
 package address
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options returns the options of a client for pool.New. It clears the pool sizes that a URL may set: they have no effect
-// there, and go-redis panics on some of them.
+// Options returns the options of a client for pool.New, without pool sizes: these have no effect, and go-redis panics
+// on some.
 func Options(address string) (*redis.Options, error) {
 	opt, err := parse(address)
 	if err != nil {
@@ -24,8 +24,7 @@ func Options(address string) (*redis.Options, error) {
 	return opt, nil
 }
 
-// parse returns the options of a client for address: "host:port", or a redis://, rediss:// or unix:// URL. Its error does not
-// show what may be a password.
+// parse reads "host:port", or a redis://, rediss:// or unix:// URL. Its error hides what may be a password.
 func parse(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		opt, err := redis.ParseURL(address)
@@ -34,7 +33,7 @@ func parse(address string) (*redis.Options, error) {
 			return nil, fmt.Errorf("%q cannot be parsed as a URL: the port is not a number (a password stands before an @)", Redacted(address+"@"))
 		case err == nil:
 			return opt, nil
-		case !strings.ContainsAny(address, "@?") && Redacted(address) == address: // there is no secret that the parser's error may quote
+		case !strings.ContainsAny(address, "@?") && Redacted(address) == address: // the parser's error quotes no secret
 			return nil, fmt.Errorf("%q: %w", address, err)
 		}
 		return nil, fmt.Errorf("%q cannot be parsed as a URL%s", Redacted(address), urlHint(address))
@@ -46,7 +45,7 @@ func parse(address string) (*redis.Options, error) {
 	return &redis.Options{Addr: address}, nil
 }
 
-// hasOddPort reports whether something else than a number stands where a URL has its port: perhaps a password.
+// hasOddPort reports whether the port of a URL is no number: perhaps a password.
 func hasOddPort(address string) bool {
 	_, authority, _ := strings.Cut(address, "://")
 	authority, _, _ = strings.Cut(authority, "/")
@@ -55,7 +54,7 @@ func hasOddPort(address string) bool {
 	return ok && err != nil
 }
 
-// urlHint says what may be wrong with a URL that has a user, a password or a query.
+// urlHint says what may be wrong with a URL.
 func urlHint(address string) string {
 	query := ""
 	if i := strings.IndexByte(address, '?'); i >= 0 {
@@ -73,8 +72,7 @@ func urlHint(address string) string {
 	return ": an option after the ? is unknown, or its value is bad"
 }
 
-// Redacted cuts what may be a password out of an address: everything before the last @, everything after a ?, and everything
-// after the host if more than a port follows it.
+// Redacted cuts what may be a password: before the last @, after a ?, and after the host if it is more than a port.
 func Redacted(address string) string {
 	start, rest := "", address
 	if scheme, after, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@?") {
@@ -95,7 +93,7 @@ func Redacted(address string) string {
 	return start + hostAndPort(rest) + end
 }
 
-// hostAndPort returns the beginning of a URL or an address without what is no host and no port, as in host:port:password.
+// hostAndPort applies WithoutPassword to a URL without its scheme.
 func hostAndPort(rest string) string {
 	authority, _, _ := strings.Cut(rest, "/")
 	if cut := WithoutPassword(authority); cut != authority {
@@ -104,7 +102,7 @@ func hostAndPort(rest string) string {
 	return rest
 }
 
-// WithoutPassword cuts what follows the host, if that is more than a port, as in host:port:password.
+// WithoutPassword cuts what follows the host if it is more than a port, as in host:port:password.
 func WithoutPassword(address string) string {
 	from := 0 // an IPv6 address in brackets has colons of its own
 	if strings.HasPrefix(address, "[") {

@@ -1,5 +1,4 @@
-// Package alarm keeps one timer for many alarms. Leases, watchdogs and releases use it for everything that
-// they do at a set time.
+// Package alarm keeps one timer for all that leases, watchdogs and releases do at a set time.
 package alarm
 
 import (
@@ -11,33 +10,28 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// A Schedule fires alarms at their times. However many alarms are set, it needs one timer. It keeps no
-// goroutine: the timer starts one to fire alarms.
+// A Schedule fires alarms at their times, with one timer, and a goroutine only while it fires them.
 type Schedule struct {
 	firing sync.Mutex // held while due alarms fire
 	mu     sync.Mutex // guards what follows
 	alarms alarmHeap
 	timer  *time.Timer
-	armed  time.Time // when timer fires; zero if it is not running, or must be reset
+	armed  time.Time // when timer fires; zero if it must be reset
 	closed bool
 	set    int // how many alarms have been set, for tests
 
-	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause
-	// ends.
+	// InARow is how many alarms fire before a pause, 0 for no limit. notBefore is when the pause ends.
 	InARow    int
 	notBefore time.Time
 
-	// compare is the interval at which the schedule compares the wall clock with the monotonic clock while
-	// alarms are set, 0 for never. lead is the clock.Instant.Lead to compare with: a Lead that is at least
-	// 1 ms greater means that the wall clock was set forward or the machine was suspended.
+	// compare is how often the two clocks are compared, 0 for never. lead is the clock.Instant.Lead to compare with.
 	compare time.Duration
 	lead    time.Duration
 
-	// Look is called with each comparison. If it returns true, the schedule fires all alarms, due or not. It may be nil.
+	// Look, if any, is called with each comparison. If it returns true, all alarms fire.
 	Look func() bool
 }
 
-// burstPause is how long the schedule pauses after InARow alarms.
 const burstPause = time.Millisecond
 
 // An Alarm calls its Firer at a set time.
@@ -47,8 +41,8 @@ type Alarm struct {
 	index int           // in the heap, from 1; 0 when not scheduled
 }
 
-// origin is what the times of alarms count from. A time.Time would make each alarm half as large again. In a synctest
-// bubble no time has a monotonic reading, but origin has one. So it is never an argument of time.Since or time.Until.
+// origin is what times count from: a time.Time would make an alarm half as large again. It is no argument of time.Since
+// or time.Until: in a synctest bubble it alone has a monotonic reading.
 var origin = time.Now()
 
 func sinceOrigin() time.Duration {
@@ -56,21 +50,18 @@ func sinceOrigin() time.Duration {
 	return now.Sub(origin)
 }
 
-// atOnce is the time of an alarm that is due before all others.
 const atOnce = math.MinInt64
 
-// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close, which
-// would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
+// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule, but not Close. closing says
+// that Close calls it.
 type Firer interface{ Fire(closing bool) }
 
-// Set schedules alarm a to fire at the time at. If a was scheduled already, at replaces its former time. If
-// the schedule is closed, Set reports false and changes nothing.
+// Set schedules a for at, in place of any former time. It reports false if the schedule is closed.
 func (s *Schedule) Set(a *Alarm, at time.Time) bool {
 	return s.SetUnlessFull(a, at, math.MaxInt)
 }
 
-// SetUnlessFull does what Set does, unless limit alarms are set already or the schedule is closed. It
-// reports whether it has scheduled alarm a.
+// SetUnlessFull is Set, but also reports false if limit alarms are set already.
 func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +79,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	return true
 }
 
-// Hasten makes alarm a due at once if it is scheduled for a time after at.
+// Hasten makes a due at once if its time is after at.
 func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +90,7 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
-// Hurry makes those alarms due at once for which the function returns true.
+// Hurry makes the alarms due at once that which selects.
 func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,10 +103,9 @@ func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.armLocked()
 }
 
-// CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every.
-// If the wall clock has gained at least 1 ms since start, it was set forward or the machine was suspended:
-// then the schedule fires all alarms, due or not. If several callers ask, the shortest interval counts,
-// until the schedule is empty. An empty schedule makes no comparisons, so a caller must set its alarm first.
+// CompareClocks makes the schedule compare the clocks, at the interval every. If the wall clock has gained 1 ms since
+// start, it was set forward or the machine was suspended: then all alarms fire. The shortest interval counts, until the
+// schedule is empty, so set an alarm first.
 func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +125,7 @@ func (s *Schedule) CompareClocks(every time.Duration, start clock.Instant) {
 	}
 }
 
-// steppedLocked reports whether the wall clock has gained at least 1 ms on the monotonic clock since lead
-// was set.
+// steppedLocked reports whether the wall clock has gained 1 ms since lead was set.
 func (s *Schedule) steppedLocked() bool {
 	if s.compare == 0 {
 		return false
@@ -144,7 +133,7 @@ func (s *Schedule) steppedLocked() bool {
 	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
-		s.lead = lead // the next comparison starts from here, even after the wall clock was set back
+		s.lead = lead // compare from here on, even after the wall clock was set back
 	}
 	return forward
 }
@@ -159,7 +148,7 @@ func (s *Schedule) looksLocked() bool {
 	return s.Look()
 }
 
-// Drop takes alarm a off the schedule. It does not wait for a call of Fire that is under way.
+// Drop takes a off the schedule, without waiting for a Fire that is under way.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,9 +157,8 @@ func (s *Schedule) Drop(a *Alarm) {
 	}
 }
 
-// armLocked makes the timer fire for the first alarm, or in time for the next comparison of the clocks.
-// Without alarms it ends the comparisons. It leaves alone a timer that fires earlier than needed: run then
-// finds nothing due, and arms the timer again. That is rare, and resetting a timer is expensive.
+// armLocked makes the timer fire for the first alarm or the next comparison. A timer that fires too early is left
+// alone: run finds nothing due then, and a reset is expensive.
 func (s *Schedule) armLocked() {
 	if len(s.alarms) == 0 {
 		s.compare = 0
@@ -181,7 +169,7 @@ func (s *Schedule) armLocked() {
 		first = s.notBefore
 	}
 	if !s.armed.IsZero() && !first.Before(s.armed) {
-		return // the timer fires early enough, for the next comparison as well
+		return // early enough for the next comparison as well
 	}
 	if s.compare > 0 {
 		if look := time.Now().Add(s.compare); look.Before(first) {
@@ -197,7 +185,6 @@ func (s *Schedule) armLocked() {
 	s.timer.Reset(first.Sub(now))
 }
 
-// run fires the alarms that are due.
 func (s *Schedule) run() {
 	s.firing.Lock()
 	defer s.firing.Unlock()
@@ -227,8 +214,7 @@ func (s *Schedule) run() {
 	s.mu.Unlock()
 }
 
-// Close empties the schedule for good and fires the alarms that were on it. When it returns, no alarm is
-// firing any more.
+// Close fires all alarms at once. After it none fires, or can be set.
 func (s *Schedule) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -248,14 +234,14 @@ func (s *Schedule) Close() {
 	}
 }
 
-// Count returns how many alarms have been set, and how many are on the schedule now. It is for tests.
+// Count is for tests: how many alarms have been set, and how many still are.
 func (s *Schedule) Count() (set, now int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.set, len(s.alarms)
 }
 
-// First returns what at most n of the alarms that are set call, in no order.
+// First returns the Firers of at most n alarms, in no order.
 func (s *Schedule) First(n int) []Firer {
 	s.mu.Lock()
 	defer s.mu.Unlock()

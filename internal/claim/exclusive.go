@@ -7,28 +7,28 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// An Exclusive is the claim of a Mutex: a key with a value. One lease has it at a time.
+// An Exclusive is the claim of a Mutex: a key with a value.
 type Exclusive struct {
 	*script.Key
 	value any // a string
 }
 
-// A Keyed is the claim of a name with room for its Key, which saves an allocation.
+// A Keyed is a claim with room for its Key, which saves an allocation.
 type Keyed struct {
 	Exclusive
 	room script.Key
 }
 
-// Init gives k, which is zero, its name.
+// Init names k, which is zero.
 func (k *Keyed) Init(name string) {
 	k.room = script.NewKey(name)
 	k.Exclusive = Exclusive{&k.room, ""}
 }
 
-// Name returns the name, which is empty before Init.
+// Name implements Claim. It is empty before Init.
 func (k *Keyed) Name() string { return k.room.Name() }
 
-// Lines returns the name alone.
+// Lines implements Claim.
 func (k *Keyed) Lines() []string { return k.room.Lines() }
 
 // Value implements Claim.
@@ -46,14 +46,13 @@ func (e *Exclusive) Shares() bool { return false }
 // HoldsAlone implements Claim.
 func (e *Exclusive) HoldsAlone() bool { return true }
 
-// PassesTo implements Claim. A waiter for the same name needs only the key that e has set.
+// PassesTo implements Claim.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)
 	return same && o.Name() == e.Name()
 }
 
-// Acquire implements Claim. Without a place and a fence the command is the plain SET that other libraries
-// use, too.
+// Acquire implements Claim. Without a ticket and a fence it is the plain SET of other libraries.
 func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	if at.Ticket.IsZero() && f.Token == 0 {
 		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
@@ -65,7 +64,7 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 	return call
 }
 
-// AcquireAgain implements Claim. Without a place and a fence, the command that heals also tells whose value is there.
+// AcquireAgain implements Claim. A heal also tells whose value is there.
 func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
 	if fresh && at.Ticket.IsZero() && f.Token == 0 {
 		return again(e.Extend(ttl, true))
@@ -73,7 +72,7 @@ func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fe
 	return againWith(e.Acquire(ttl, at, f), f)
 }
 
-// again makes a call that heals one that acquires.
+// again makes a heal an acquire.
 func again(heals Call) Call {
 	read := heals.Read
 	heals.Read = func(reply any) (Answer, error) {
@@ -86,7 +85,7 @@ func again(heals Call) Call {
 	return heals
 }
 
-// errWhose is why a refusal is no answer. The node works.
+// errWhose is why a refusal is no answer, although the node works.
 var errWhose error = undecided{}
 
 type undecided struct{}
@@ -98,8 +97,7 @@ func (undecided) Error() string {
 // NotCounted implements quorum.NotCounted.
 func (undecided) NotCounted() {}
 
-// againWith returns enters, an acquire with a ticket or with f, as one that is sent again. Without a token the script does not
-// tell whose value it has found.
+// againWith returns an acquire that is sent again. Without a token the script does not tell whose value it has found.
 func againWith(enters Call, f script.Fence) Call {
 	if f.Token != 0 {
 		return enters
@@ -130,7 +128,7 @@ func (e *Exclusive) Fill(ttl time.Duration) Call {
 	return call
 }
 
-// filled makes the reader of a reply to an acquire one of a reply to a fill.
+// filled reads the reply to an acquire as that to a fill.
 func filled(read func(any) (Answer, error)) func(any) (Answer, error) {
 	return func(reply any) (Answer, error) {
 		a, err := read(reply)
@@ -159,11 +157,11 @@ func Ping() Call {
 	return Call{script.Ping(), func(any) (Answer, error) { return Answer{Found: Mine}, nil }}
 }
 
-// done is the reply to a SET that has set the key. A SET gives no other text.
+// done is the reply to a SET that has set the key.
 var done any = "OK"
 
-// readSet reads the reply to a plain SET. A refusal does not say whose value is there. Even our own value
-// counts as another's: otherwise a value that is used twice would admit two holders.
+// readSet reads the reply to a plain SET. Our own value counts as another's: if it is used twice, it must not admit two
+// holders.
 func readSet(reply any) (Answer, error) {
 	switch reply {
 	case nil:
@@ -174,7 +172,6 @@ func readSet(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))
 }
 
-// readEntered reads the reply of enter.lua to an acquire without a fence.
 func readEntered(reply any) (Answer, error) {
 	entered, err := script.ParseEntered(reply)
 	if err != nil {
@@ -183,8 +180,8 @@ func readEntered(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredWith returns a reader of the replies to an acquire with a fence. Most nodes grant and store the token, and say
-// nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be changed.
+// readEnteredWith reads replies to an acquire with a fence. Without a ticket, the usual answers share one Detail, which
+// saves allocations and must not change.
 func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
 	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
 	usual := usualTo(stored, at)
@@ -203,7 +200,7 @@ func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f
 	}
 }
 
-// usualTo returns the answer that nodes may have in common, zero if the place has a ticket: then each answer gets its time.
+// usualTo returns the answer that nodes share, zero with a ticket: then each has its own time.
 func usualTo(stored script.Entered, at script.Place) Answer {
 	if at.Ticket.IsZero() {
 		return answerTo(stored)
@@ -211,7 +208,6 @@ func usualTo(stored script.Entered, at script.Place) Answer {
 	return Answer{}
 }
 
-// answerTo returns the answer that says how an acquire has ended on a node.
 func answerTo(entered script.Entered) Answer {
 	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere, Blind: entered.Blind}
 	if entered.Wait == script.Granted {
@@ -223,8 +219,8 @@ func answerTo(entered script.Entered) Answer {
 	return Answer{Found: Other, Detail: d}
 }
 
-// readFound reads the reply of a script that looks for the value. It returns an error for a reply that no
-// script gives. It must not read such a reply as Missing, because a missing value proves a loss.
+// readFound reads the reply of a script that looks for the value. An odd reply is an error, because Missing proves a
+// loss.
 func readFound(reply any) (Answer, error) {
 	what, ok := reply.(int64)
 	a := Answer{First: what&script.First != 0, Others: what&(script.Woke|script.Others) != 0}

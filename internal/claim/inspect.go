@@ -8,8 +8,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file adds up what nodes say of a lock that is only looked at.
-
 // Inspect implements Claim.
 func (e *Exclusive) Inspect(alone bool) Call {
 	return Call{e.Key.Inspect(alone), readReport(1)}
@@ -23,12 +21,11 @@ func (m *Multi) Inspect(alone bool) Call {
 	return Call{m.locks.Inspect(alone), readReport(len(m.Lines()))}
 }
 
-// Inspect implements Claim. It reads all slots.
+// Inspect implements Claim.
 func (s *semaphore) Inspect(alone bool) Call {
 	return Call{s.Semaphore.Inspect(alone), readReport(s.Permits())}
 }
 
-// readReport returns a reader of the replies to an Inspect of that many keys.
 func readReport(keys int) func(reply any) (Answer, error) {
 	return func(reply any) (Answer, error) {
 		report, err := script.ParseReport(reply, keys)
@@ -39,7 +36,7 @@ func readReport(keys int) func(reply any) (Answer, error) {
 	}
 }
 
-// ReportIn returns what a node has of a lock, nil if the vote is not that of a node that has said so.
+// ReportIn returns what a node has of a lock, nil if it has not said so.
 func ReportIn(v Vote) *script.Report {
 	if v.Choice != Granted {
 		return nil
@@ -48,20 +45,17 @@ func ReportIn(v Vote) *script.Report {
 	return report
 }
 
-// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
-// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed.
+// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum has it there. If clients know
+// only one of two sets, a quorum of that set may hold the lock: then it is not certainly free.
 //
-// While the nodes are changed (two sets), a quorum is one of both sets. But clients that know one set only may hold the lock
-// by a quorum of it. So a value that may have that leaves it open whether the lock is free.
-//
-// Once the round is over, many goroutines may ask a Sighting.
+// Many goroutines may read a Sighting once the round is over.
 type Sighting struct {
 	rule    Rule
-	sets    [2]Nodes // those of the rule; the second one is empty if there is only one
+	sets    [2]Nodes // the second may be empty
 	voted   Nodes
 	heard   Nodes // those that have said what they have
 	values  map[place]*seen
-	tickets map[place]Nodes // the nodes that have a ticket in a queue
+	tickets map[place]Nodes
 }
 
 // A place is a value at a key, or a ticket in a queue.
@@ -82,7 +76,7 @@ type nodeTTL struct {
 	ttl  time.Duration
 }
 
-// NewSighting returns a Sighting. Nobody has said anything yet.
+// NewSighting returns a Sighting without votes.
 func NewSighting(rule Rule) *Sighting {
 	s := &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
 	for i := range MaxNodes {
@@ -127,8 +121,7 @@ func (s *Sighting) addHeld(i int, h script.Held) {
 	}
 }
 
-// Standing implements Tally. The round is won when it is certain of each value whether it holds its key, and blocked when
-// no node can make that certain any more.
+// Standing implements Tally. The round is won when it is certain which values hold keys.
 func (s *Sighting) Standing() Standing {
 	won, all := s.isCertain(), s.rule.All()&^s.voted == 0
 	return Standing{Won: won, Blocked: !won && all, Explained: won || all}
@@ -136,7 +129,7 @@ func (s *Sighting) Standing() Standing {
 
 func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
-// mayHold reports whether a value that these nodes have may have a quorum of a set.
+// mayHold reports whether a value of these nodes may have a quorum of a set, with the nodes that are silent.
 func (s *Sighting) mayHold(nodes Nodes) bool {
 	nodes |= s.silent()
 	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })
@@ -151,7 +144,7 @@ func (s *Sighting) isCertain() bool {
 	return !s.mayHold(0) // there may be values that nobody has told of
 }
 
-// IsFree reports whether it is certain that no value holds any of these keys.
+// IsFree reports whether certainly none of these keys is held.
 func (s *Sighting) IsFree(keys ...int) bool {
 	for p, v := range s.values {
 		if slices.Contains(keys, p.index) && s.mayHold(v.nodes) {
@@ -161,7 +154,7 @@ func (s *Sighting) IsFree(keys ...int) bool {
 	return !s.mayHold(0)
 }
 
-// IsHeld reports whether a value holds one of these keys.
+// IsHeld reports whether one of these keys is held.
 func (s *Sighting) IsHeld(keys ...int) bool {
 	for p, v := range s.values {
 		if slices.Contains(keys, p.index) && s.rule.Quorum(v.nodes) {
@@ -179,7 +172,7 @@ type Holding struct {
 	Shared bool
 }
 
-// Holdings returns the values that hold keys, those that last longest first.
+// Holdings returns the values that hold keys, the longest TTL first.
 func (s *Sighting) Holdings() []Holding {
 	var all holdings
 	for p, v := range s.values {
@@ -190,7 +183,7 @@ func (s *Sighting) Holdings() []Holding {
 	return all.sorted()
 }
 
-// HoldingsIn returns the values that one node has, those that last longest first.
+// HoldingsIn returns the values that one node has, the longest TTL first.
 func HoldingsIn(r *script.Report) []Holding {
 	var all holdings
 	for _, h := range r.Holds {
@@ -199,7 +192,7 @@ func HoldingsIn(r *script.Report) []Holding {
 	return all.sorted()
 }
 
-// holdings collects Holdings. A value may stand at several keys.
+// holdings collects Holdings.
 type holdings struct {
 	all     []Holding
 	indexOf map[string]int // in all, of a value
@@ -227,7 +220,7 @@ func (h *holdings) sorted() []Holding {
 	return h.all
 }
 
-// ttl returns the longest time for which a quorum of nodes still has v.
+// ttl returns for how long a quorum still has v.
 func (s *Sighting) ttl(v *seen) time.Duration {
 	sorted := slices.SortedFunc(slices.Values(v.ttls), func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
 	var nodes Nodes
@@ -239,7 +232,7 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 	return 0
 }
 
-// Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
+// Waiting returns the tickets that a quorum has in one of these queues, in order, each once.
 func (s *Sighting) Waiting(queues ...int) (tickets []string) {
 	for p, nodes := range s.tickets {
 		if slices.Contains(queues, p.index) && s.rule.Quorum(nodes) {

@@ -7,15 +7,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Multi is the claim of a Mutex on several names: a key for each name, all with one value. A node sets all of
-// them or none, and votes once. So a lease has all names or none. It excludes the leases of single names, too.
+// A Multi is the claim of a Mutex on several names: a key for each, all with one value. A node sets all or none, and
+// votes once.
 type Multi struct {
 	locks script.Multi
 	name  string // for errors and events
 }
 
-// NewMulti returns the claim of names, which are sorted and distinct. It has no value yet. Names that are fewer than
-// 2 or more than MaxLines are allowed if the claim is never sent to a node.
+// NewMulti returns the claim of names, sorted and distinct, without a value. To send it, they must be 2 to MaxLines.
 func NewMulti(names []string) *Multi {
 	return &Multi{script.NewMulti(names), strings.Join(names, ", ")}
 }
@@ -38,7 +37,7 @@ func (m *Multi) Shares() bool { return false }
 // HoldsAlone implements Claim.
 func (m *Multi) HoldsAlone() bool { return true }
 
-// PassesTo implements Claim. Nobody else has a use for all the keys.
+// PassesTo implements Claim.
 func (m *Multi) PassesTo(Claim) bool { return false }
 
 // Acquire implements Claim.
@@ -50,7 +49,7 @@ func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 	return call
 }
 
-// AcquireAgain implements Claim, as that of Exclusive does.
+// AcquireAgain implements Claim.
 func (m *Multi) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
 	if fresh && at.Ticket.IsZero() && f.Token == 0 {
 		return again(m.Extend(ttl, true))
@@ -66,7 +65,7 @@ func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendMulti(m.locks, ttl.Milliseconds()), readFoundAll}
 }
 
-// Fill implements Claim. A node sets all keys, or none.
+// Fill implements Claim.
 func (m *Multi) Fill(ttl time.Duration) Call {
 	call := m.Acquire(ttl, script.Place{}, script.Fence{})
 	call.Read = filled(call.Read)
@@ -86,10 +85,8 @@ func (m *Multi) Shorten(rest time.Duration, p script.Process, t script.Turnover,
 	return Call{script.ShortenMulti(m.locks, rest.Milliseconds(), p, t, f), readReleasedMulti}
 }
 
-// readEnteredMulti reads the reply of enter.lua, for several names, to an acquire without a fence.
 func readEnteredMulti(reply any) (Answer, error) { return readEnteredMultiWith(0, reply) }
 
-// readEnteredMultiWith reads the same reply to an acquire with a token; 0 stands for none.
 func readEnteredMultiWith(token uint64, reply any) (Answer, error) {
 	entered, err := script.ParseEnteredMulti(reply)
 	if err == nil {
@@ -108,7 +105,6 @@ func readEnteredMultiWith(token uint64, reply any) (Answer, error) {
 	return a, nil
 }
 
-// readReleasedMulti reads the reply of release.lua for several names.
 func readReleasedMulti(reply any) (Answer, error) {
 	released, err := script.ParseReleasedMulti(reply)
 	if err != nil {
@@ -122,7 +118,7 @@ func readReleasedMulti(reply any) (Answer, error) {
 	return a, err
 }
 
-// readFoundAll does what readFound does, for a script that looks for the value of several keys.
+// readFoundAll is readFound for the values of several keys.
 func readFoundAll(reply any) (Answer, error) {
 	a, err := readFound(reply)
 	switch {

@@ -9,13 +9,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Permits is the claim of a lease that tries to acquire permits of a semaphore. Each permit is a slot on
-// every node: a key that one lease at a time can set. A node grants slots that are free there. A lease has
-// won if a quorum of nodes has granted it the same slots. It would not be enough to count grants: each node
-// might have a free slot for one more lease, although all slots are held on a quorum.
-//
-// Only the votes tell which slots a lease has won. From then on its claim is a Permit, which names these
-// slots.
+// A Permits is the claim of a lease that tries to acquire permits. Each permit is a slot on every node: a key that one
+// lease at a time can set. A lease needs the same slots on a quorum: otherwise each node might have a free slot,
+// although all slots are held on a quorum. A lease that has won has a Permit.
 type Permits struct {
 	*semaphore
 	value any // a string
@@ -24,35 +20,33 @@ type Permits struct {
 	won   Permit                 // room for what the lease wins
 }
 
-// A semaphore is what all claims of one Mutex have in common.
+// A semaphore is what the claims of one Mutex have in common.
 type semaphore struct {
 	*script.Semaphore
-	weight   int // how many permits a lease has
+	weight   int // permits of a lease
 	lines    []string
-	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil until an attempt has been decided
+	nextAsks atomic.Pointer[script.Entering] // what the next attempt asks for; nil at first
 }
 
-// NewPermits returns the claim of weight permits of a semaphore with n permits, without a value. Before a
-// command is made of it, n must be 1 to script.MaxPermits, and weight 1 to n.
+// NewPermits returns a claim without a value. To send it, n must be 1 to script.MaxPermits, and weight 1 to n.
 func NewPermits(name string, n, weight int) *Permits {
 	s := script.NewSemaphore(name, n)
 	return &Permits{semaphore: &semaphore{Semaphore: s, weight: weight, lines: []string{s.Queue()}}, value: ""}
 }
 
-// Lines implements Claim. All waiters for permits of one semaphore stand in one line, whatever their weight.
+// Lines implements Claim.
 func (s *semaphore) Lines() []string { return s.lines }
 
-// Shares implements Claim. A holder of permits is no reader.
+// Shares implements Claim.
 func (s *semaphore) Shares() bool { return false }
 
-// HoldsAlone implements Claim. Other leases can hold other permits.
+// HoldsAlone implements Claim.
 func (s *semaphore) HoldsAlone() bool { return false }
 
-// PassesTo implements Claim. Only a Permit passes.
+// PassesTo implements Claim.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. The copy fixes one order in which all nodes try the slots. So nodes with the same
-// free slots grant the same ones.
+// With implements Claim. All nodes try the slots in one order, so those with the same free slots grant the same.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{semaphore: p.semaphore, value: value, asks: *e}
@@ -60,13 +54,11 @@ func (p *Permits) With(value string, _ *Room) Claim {
 	return &Permits{semaphore: p.semaphore, value: value, asks: p.asksAny()}
 }
 
-// asksAny returns what an attempt asks for if it knows nothing of the slots. It asks for any free slots. A
-// node tries them in cyclic order from a random one on.
+// asksAny asks for free slots, in cyclic order from a random one on.
 func (s *semaphore) asksAny() script.Entering {
 	return script.Entering{Wants: s.weight, Order: script.Order{First: jitter.Int(s.Permits())}}
 }
 
-// askNext makes the next attempt ask for e. It allocates nothing if the last one has asked for the same.
 func (s *semaphore) askNext(e script.Entering) {
 	if next := s.nextAsks.Load(); next == nil || *next != e {
 		stored := e // &e would allocate in each call
@@ -86,7 +78,6 @@ func (p *Permits) Acquire(ttl time.Duration, at script.Place, _ script.Fence) Ca
 	return Call{command, p.read}
 }
 
-// read reads the reply of enter_permits.lua. The Answer has a *script.EnteredPermits in its Detail.Own.
 func (p *Permits) read(reply any) (Answer, error) {
 	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
@@ -95,8 +86,7 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return p.answer(entered, detailOf(entered)), nil
 }
 
-// readAlike does what read does, for an acquire without a ticket. Most nodes grant the same slots. Answers that follow
-// an equal one have its Detail, which saves an allocation for each. It must not be changed.
+// readAlike is read without a ticket. Equal answers share a Detail, which saves allocations and must not change.
 func (p *Permits) readAlike(reply any) (Answer, error) {
 	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
@@ -129,33 +119,30 @@ func (p *Permits) answer(entered script.EnteredPermits, d *Detail) Answer {
 	return Answer{Found: Other, Detail: d}
 }
 
-// allSlots returns all slots of s.
 func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
 
-// AcquireAgain implements Claim. The script of Acquire finds the claim.
+// AcquireAgain implements Claim.
 func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, _ bool) Call {
 	return p.Acquire(ttl, at, f)
 }
 
-// Extend implements Claim. A lease that has won has a Permit instead, so only the interface needs this. A
-// Permits does not know its slots. So Extend finds the claim on a node only if all slots there have its value,
-// and it never sets a slot.
+// Extend implements Claim, as it must, although a lease that has won has a Permit. It sets no slot.
 func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
 	return p.Of(p.allSlots()).Extend(ttl, false)
 }
 
-// Fill implements Claim. See Extend.
+// Fill implements Claim.
 func (p *Permits) Fill(ttl time.Duration) Call { return p.Extend(ttl, false) }
 
-// Check implements Claim. See Extend.
+// Check implements Claim.
 func (p *Permits) Check() Call { return p.Of(p.allSlots()).Check() }
 
-// Release implements Claim. It gives back all slots that have the value.
+// Release implements Claim.
 func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
 	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.allSlots(), script.Slots{}, process, t), readFound}
 }
 
-// Of returns the claim of a lease that has won these slots with the value of p.
+// Of returns the claim of a lease that has won slots.
 func (p *Permits) Of(slots script.Slots) *Permit {
 	w := p.of(slots)
 	return &w
@@ -169,20 +156,18 @@ func (p *Permits) of(slots script.Slots) Permit {
 	return w
 }
 
-// A Permit is the claim of a lease that has won: it names the slots, one for each permit. A single slot is
-// extended, checked and released as a lock is, several slots as a lock on several names.
+// A Permit is the claim of a lease that has won these slots. Several slots are handled as a lock on several names.
 type Permit struct {
 	*Permits // the claim that has acquired it
 	slots    script.Slots
-	locks    script.Multi // of the slots, if there are several
+	locks    script.Multi // if there are several slots
 }
 
-// Slots returns the slots that the lease has won.
+// Slots returns the slots of the lease.
 func (w *Permit) Slots() script.Slots { return w.slots }
 
 func (w *Permit) isOne() bool { return w.slots.Len() == 1 }
 
-// lock returns the Lock of the only slot.
 func (w *Permit) lock() script.Lock { return w.Lock(w.slots.First(), w.value) }
 
 // With implements Claim.
@@ -190,14 +175,13 @@ func (w *Permit) With(value string, room *Room) Claim {
 	return w.Permits.With(value, room).(*Permits).Of(w.slots) //nolint:forcetypeassert // it is what With returns
 }
 
-// PassesTo implements Claim. A lease may be handed over to a waiter for the same number of permits of the same
-// semaphore.
+// PassesTo implements Claim.
 func (w *Permit) PassesTo(other Claim) bool {
 	o, same := other.(*Permits)
 	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
 }
 
-// Extend implements Claim. A node extends all slots, or none of them.
+// Extend implements Claim.
 func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	ms := ttl.Milliseconds()
 	switch {
@@ -211,7 +195,7 @@ func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendMulti(w.locks, ms), readFoundAll}
 }
 
-// Fill implements Claim. It takes the slots that the lease has won, and no others.
+// Fill implements Claim.
 func (w *Permit) Fill(ttl time.Duration) Call { return w.Extend(ttl, true) }
 
 // Check implements Claim.
@@ -238,7 +222,7 @@ func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Tu
 	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
 }
 
-// IsSurplus implements Winner. A lease that has won all permits cannot have more.
+// IsSurplus implements Winner.
 func (w *Permit) IsSurplus(a Answer) bool {
 	entered, answered := a.Details().Own.(*script.EnteredPermits)
 	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
@@ -247,8 +231,7 @@ func (w *Permit) IsSurplus(a Answer) bool {
 // Surplus implements Winner.
 func (w *Permit) Surplus() Claim { return &surplus{w} }
 
-// A surplus stands for the slots that nodes have granted to a lease beyond those that it has won. Only its
-// releases are used: they give back all slots that have the value, except the won ones.
+// A surplus is what nodes have granted beyond a Permit. Only its Release is used.
 type surplus struct{ *Permit }
 
 // Release implements Claim.
@@ -263,26 +246,25 @@ func (p *Permits) Tally(r Rule) Tally {
 	return t
 }
 
-// A permitTally adds up the votes of nodes that grant slots. The round is won if a quorum has granted the
-// same slots.
+// A permitTally adds up grants of slots.
 type permitTally struct {
 	rule    Rule
 	permits *Permits
 	count   Count
-	groups  []slotGroup // of the nodes that have granted; the group with the most nodes comes first
+	groups  []slotGroup // of nodes that have granted; the biggest comes first
 	free    []freeSlots // in the order of the answers
 
 	roomOfGroups [1]slotGroup
 	roomOfFree   [UsualNodes]freeSlots
 }
 
-// A slotGroup is the nodes that have granted the same slots.
+// A slotGroup is the nodes that have granted these slots.
 type slotGroup struct {
 	slots script.Slots
 	nodes Nodes
 }
 
-// A freeSlots is the slots that were free on a node, as far as the node has said.
+// A freeSlots is what a node has called free.
 type freeSlots struct {
 	slots script.Slots
 	node  int
@@ -297,12 +279,11 @@ func (t *permitTally) Add(i int, v Vote) {
 		}
 		t.free = append(t.free, freeSlots{entered.Free, i})
 	}
-	if s := t.Standing(); s.Decided() || s.Explained { // a round that is explained may be given up: no vote follows then
+	if s := t.Standing(); s.Decided() || s.Explained { // when explained, a round may be given up: no vote follows then
 		t.permits.askNext(t.nextAsks(s.Won))
 	}
 }
 
-// addGrant adds node i, which has granted slots, to the group of these slots.
 func (t *permitTally) addGrant(i int, slots script.Slots) {
 	at := slices.IndexFunc(t.groups, func(g slotGroup) bool { return g.slots == slots })
 	if at < 0 {
@@ -315,8 +296,8 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 	}
 }
 
-// nextAsks returns what the next attempt of the Mutex asks for. If this attempt has won, the next one begins
-// with the slot that it has won. Otherwise the next one first tries slots that are free together on a quorum.
+// nextAsks asks first for the slots of this attempt if it has won, or else for slots that are free together on a
+// quorum.
 func (t *permitTally) nextAsks(won bool) script.Entering {
 	e := t.permits.asksAny()
 	if won {
@@ -330,16 +311,12 @@ func (t *permitTally) nextAsks(won bool) script.Entering {
 	return e
 }
 
-// freeTogether looks for a quorum among some nodes, and for at least as many slots as a lease wants, such
-// that all these slots were free on all nodes of that quorum. It returns the slots, or none if it finds no
-// such quorum.
-//
-// The slots must be free together. It is not enough that each of them is free on some quorum: if a lease
-// wants two of three slots, and each of three nodes lacks a different one, these nodes grant three different
-// pairs at every attempt.
+// freeTogether returns enough slots that are all free on each node of some quorum among these nodes, or none. Free on
+// some quorum each is not enough: if each of three nodes lacks another of three slots, they grant three different pairs
+// at every attempt.
 func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	steps := 0
-	// search adds some of nodes to those chosen until they are a quorum. slots are free on all chosen nodes.
+	// search adds nodes to those chosen until they are a quorum. slots are free on all of these.
 	var search func(nodes []freeSlots, chosen Nodes, slots script.Slots) script.Slots
 	search = func(nodes []freeSlots, chosen Nodes, slots script.Slots) script.Slots {
 		if t.rule.Quorum(chosen) {
@@ -365,13 +342,11 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	return search(t.free, 0, script.Slots{})
 }
 
-// maxSearch limits the steps of freeTogether. With nine nodes there are 126 quorums of five, so it matters
-// only for many more nodes. A search that is cut off finds nothing, so the waiter waits to be woken.
+// maxSearch limits the steps of freeTogether. After them it finds nothing, and the waiter waits to be woken. Nine nodes
+// have only 126 quorums of five.
 const maxSearch = 10_000
 
-// Standing implements Tally. The round is blocked once no group can reach a quorum any more, because too many
-// nodes have voted otherwise. It is rejected if the answers alone, without the failures, have that effect. A
-// group that begins later has even fewer nodes left.
+// Standing implements Tally. It judges the groups that there are: one that begins later has even fewer nodes left.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
 	s.Won = false
@@ -396,26 +371,18 @@ func (t *permitTally) Won() Winner {
 	return &p.won
 }
 
-// chosen returns the index of the group that has won, or of the one with the most nodes if none has won. With
-// several sets of nodes, a group that has won can have fewer nodes than another one.
+// chosen returns the index of the group that has won, or else of the biggest: several sets of nodes can differ in that.
 func (t *permitTally) chosen() int {
 	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
-// MayWinAtOnce implements LateTally. It reports true if a quorum of nodes has granted slots, though not the
-// same ones, and enough slots are free together on a quorum of these nodes. The next attempt tries those
-// slots first.
-//
-// The caller must not wait in this case: a node wakes waiters when a slot is released, but these slots are
-// free already. This can happen without a rival at that moment. For example, holders may have won their slots
-// on three of five nodes, while other leases have the same slots on the other two.
-//
-// Nodes that have refused do not count. Another waiter may lead their queues, and the caller would try again
-// and again until that waiter has left.
+// MayWinAtOnce implements LateTally: slots are free together on a quorum of nodes that have granted. The next attempt
+// tries those first. Nobody would wake a caller that waited, because they are free already. For example, holders may
+// have their slots on three of five nodes, while others have the same slots on the other two. Nodes that have refused
+// do not count: another waiter may lead their queues, and the caller would try in vain until that one has left.
 func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Granted) != (script.Slots{}) }
 
-// Astray implements LateTally. Nodes grant different slots if rivals take slots at the same time, or if the
-// nodes differ in which slots are free.
+// Astray implements LateTally.
 func (t *permitTally) Astray() (nodes Nodes) {
 	chosen := t.chosen()
 	for i, g := range t.groups {

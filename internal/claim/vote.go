@@ -5,38 +5,37 @@ import "math/bits"
 // A Choice says how a vote counts.
 type Choice uint8
 
-// How a vote can count.
+// The values of Choice.
 const (
 	Pending Choice = iota // no answer yet
-	Granted               // yes
-	Refused               // the node answered no
-	Failed                // an error, or no answer within the deadline
+	Granted
+	Refused
+	Failed // an error, or no answer within the deadline
 )
 
-// A Vote is what a round knows of one node's answer.
+// A Vote is what a round knows of a node's answer.
 type Vote struct {
-	Answer Answer // what the node said; zero where it said nothing
+	Answer Answer // zero if the node said nothing
 	Err    error  // why the vote is no grant; nil if Answer says why
 	Choice Choice
 }
 
-// Failure returns the vote of a node that has failed with err.
+// Failure returns a failed vote.
 func Failure(err error) Vote { return Vote{Choice: Failed, Err: err} }
 
-// Fails returns v as a failure with err. The node's answer stays in it.
+// Fails returns v as a failure.
 func (v Vote) Fails(err error) Vote {
 	v.Choice, v.Err = Failed, err
 	return v
 }
 
-// Taken reports whether the node has answered that something else is in the way.
+// Taken reports whether something else is in the way of the claim.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 
-// InTheWay reports whether the node has answered that another value or a key of another type is in the way.
+// InTheWay reports whether another value or a key of another type is in the way.
 func (v Vote) InTheWay() bool { return v.Taken() || v.Answer.Found == Foreign }
 
-// Denies returns v as a refusal, if the node has a key of another type in the place of a claim that it had before: it has
-// lost the claim for good.
+// Denies returns v as a refusal if a key of another type is in place of the claim, which is lost for good then.
 func (v Vote) Denies() Vote {
 	if v.Answer.Found == Foreign {
 		v.Choice = Refused
@@ -44,14 +43,14 @@ func (v Vote) Denies() Vote {
 	return v
 }
 
-// MaxNodes is how many nodes there may be. Most sets have at most UsualNodes, and nearly all at most manyNodes.
+// MaxNodes limits the nodes. Most sets have at most UsualNodes, nearly all at most manyNodes.
 const (
 	MaxNodes   = 64
 	UsualNodes = 5
 	manyNodes  = 9
 )
 
-// WithRoom returns a new T, and an A and a B for each of n nodes. All is zero. In nearly all sets it is one allocation.
+// WithRoom returns zero values for n nodes, usually in one allocation.
 func WithRoom[T, A, B any](n int) (*T, []A, []B) {
 	switch {
 	case n <= UsualNodes:
@@ -72,34 +71,34 @@ func WithRoom[T, A, B any](n int) (*T, []A, []B) {
 	return new(T), make([]A, n), make([]B, n)
 }
 
-// Nodes is a set of nodes: bit i stands for node i.
+// Nodes is a set of nodes, as bits.
 type Nodes uint64
 
-// FirstNodes returns the set of the first n nodes.
+// FirstNodes returns the first n nodes.
 func FirstNodes(n int) Nodes { return Nodes(1)<<n - 1 } // right for n = 64 as well
 
 // With returns n with node i added.
 func (n Nodes) With(i int) Nodes { return n | 1<<i }
 
-// Without returns n without node i.
+// Without returns n with node i removed.
 func (n Nodes) Without(i int) Nodes { return n &^ (1 << i) }
 
 // Has reports whether node i is in n.
 func (n Nodes) Has(i int) bool { return n>>i&1 != 0 }
 
-// Len returns how many nodes n has.
+// Len returns the number of nodes.
 func (n Nodes) Len() int { return bits.OnesCount64(uint64(n)) }
 
-// A Count says which nodes have voted, and how.
+// A Count says which nodes have voted how.
 type Count struct{ Granted, Refused, Failed Nodes }
 
-// Voted returns the nodes that have voted.
+// Voted returns the nodes with a vote.
 func (c Count) Voted() Nodes { return c.Granted | c.Refused | c.Failed }
 
 // Answered returns the nodes that have granted or refused.
 func (c Count) Answered() Nodes { return c.Granted | c.Refused }
 
-// With returns c with the vote of node i added.
+// With returns c with the vote of node i.
 func (c Count) With(i int, v Choice) Count {
 	switch v {
 	case Granted:
@@ -113,73 +112,62 @@ func (c Count) With(i int, v Choice) Count {
 	return c
 }
 
-// A Rule says which nodes together can decide, and what votes prove. The root of the library defines it
-// (quorum.go there) and hands it down. The packages below only apply it.
-//
-// A Rule has one set of nodes, or several, each of which must decide. A server may be a node of more than one set, and
-// may have an address of its own in each. In one set no two nodes may be one server.
+// A Rule says which nodes together can decide, and what votes prove. It has one set of nodes, or several, each of which
+// must decide. A server may be in more than one set, but only once in each.
 type Rule interface {
-	All() Nodes                // the nodes that have a vote
-	Quorum(n Nodes) bool       // these nodes together can decide
-	Blocks(n Nodes) bool       // without these nodes there is no quorum
-	Standing(c Count) Standing // what the votes prove by now
-	Counts(a Answer) Choice    // how an answer counts as a vote
-	Sets(i int) Sets           // the sets that node i is in
-	AsOne(a, b int) Rule       // the rule if node b is node a: a counts in the sets of both, and b is not asked
+	All() Nodes                // the nodes with a vote
+	Quorum(n Nodes) bool       // these nodes can decide
+	Blocks(n Nodes) bool       // without these there is no quorum
+	Standing(c Count) Standing // what the votes prove
+	Counts(a Answer) Choice    // how an answer counts
+	Sets(i int) Sets           // the sets of node i
+	AsOne(a, b int) Rule       // if both nodes are one: a counts in the sets of both, and b is not asked
 }
 
-// Sets is some of the sets of a Rule, a bit for each.
+// Sets is some of the sets of a Rule, as bits.
 type Sets uint8
 
-// A Standing is what votes prove. A field that is true stays true, whatever votes follow.
+// A Standing is what votes prove. A field stays true, whatever votes follow.
 type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
-	Rejected  bool // the refusals alone leave no quorum that can grant; Blocked counts failures, too
-	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that no quorum can
+	Rejected  bool // Blocked by refusals alone
+	Explained bool // the reason is clear: a quorum has answered, or failures leave none
 }
 
-// Decided reports whether the round is won or blocked. No later vote can turn one into the other.
+// Decided reports whether the round is won or blocked. No later vote turns one into the other.
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
-// A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
-// what the count proves. A claim has a Tally of its own if its votes say more than yes or no, such as which
-// permit a node grants: see permits.go.
+// A Tally adds up the votes of a round. Most claims need none: the Rule says what the count proves.
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing
 }
 
-// A Tallier is a claim that adds up votes in its own way.
+// A Tallier is a claim with a Tally of its own.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A LateTally is a tally for which only the votes tell what the round can win. Nodes may grant different
-// things, such as different permits, and only nodes that have granted the same add up to a quorum.
+// A LateTally is a Tally for grants that may differ, such as different permits: only equal ones add up to a quorum.
 type LateTally interface {
-	// Won returns the claim that the round has won. It replaces the claim with which the lease was acquired. Won is
-	// called once.
+	// Won returns the claim that the round has won, which replaces that of the lease. Won is called once.
 	Won() Winner
 
-	// Astray returns the nodes whose grants do not count, because they have granted something else than the
-	// chosen group of nodes: the group that has won, or the biggest one if none has. The round counts them
-	// among the nodes on which somebody else has the claim.
+	// Astray returns the nodes whose grants differ from those of the group that has won, or of the biggest one. They
+	// count as nodes where somebody else has the claim.
 	Astray() Nodes
 
-	// MayWinAtOnce reports, after a round that was not won, whether a new round may be won although nothing
-	// has been released since.
+	// MayWinAtOnce reports whether a new round may be won although nothing has been released since one that was not.
 	MayWinAtOnce() bool
 }
 
-// A Winner is the claim that a LateTally has chosen. Its commands are about what the round has won, and about nothing
-// else: a node that has something else of the lease must not count towards the quorum of an Extend or a Check. Nodes may
-// have granted the lease a surplus: something that the claim does not need.
+// A Winner is the claim that a LateTally has chosen, without the surplus: a node that has only something else of the
+// lease must not count in an Extend or a Check.
 type Winner interface {
 	Claim
 
-	// IsSurplus reports whether a node may have granted a surplus, by its answer to the Acquire. If its reply
-	// was lost, the answer is zero.
+	// IsSurplus reports whether a node may have granted a surplus. a is its answer to the Acquire, zero for none.
 	IsSurplus(a Answer) bool
 
-	// Surplus returns a claim whose Release gives back the surplus, and keeps what belongs to the Winner.
+	// Surplus returns a claim whose Release gives back the surplus alone.
 	Surplus() Claim
 }

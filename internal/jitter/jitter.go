@@ -1,5 +1,4 @@
-// Package jitter makes random numbers, so that many callers do not all act at once, or on the same thing. Tests replace
-// Source to repeat a run.
+// Package jitter makes random numbers, so that many callers do not do the same at once.
 package jitter
 
 import (
@@ -7,12 +6,11 @@ import (
 	"time"
 )
 
-// N returns a random duration of at least 0 and less than d.
+// N returns a random duration in [0, d).
 func N(d time.Duration) time.Duration { return Source(d) }
 
-// Int returns a random number of at least 0 and less than n.
+// Int returns a random number in [0, n).
 func Int(n int) int { return int(N(time.Duration(n))) }
 
-// Source is where N gets its durations. Many goroutines may call it at once. It may be replaced only while
-// nobody calls it.
+// Source makes the durations of N. A test may replace it while nobody calls it.
 var Source = rand.N[time.Duration]

@@ -1,9 +1,8 @@
-// Package journal decides how often a log says what lasts: that a node is down, and that no quorum answers. Such a
-// state is said when it begins, then every 10 s while operations fail because of it, and when it ends. It makes no
-// difference how many locks and goroutines run into it.
+// Package journal decides how often a log says what lasts: that a node is down, or that no quorum answers. It says so
+// when the state begins, then every 10 s while operations fail because of it, and when it ends.
 //
-// A Journal has no goroutine and no timer. The events that show a state also say it again. So a program that uses no
-// lock gets no line. The notices of the Redsync write the lines, in order, and delay no lock.
+// A Journal has no goroutine and no timer: events that show a state also say it again. Notices write the lines, in
+// order, and delay no lock.
 package journal
 
 import (
@@ -17,39 +16,37 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 )
 
-// A Journal is what all locks of one New or Open, and all their loggers, share.
+// A Journal is what all locks of one New or Open, and their loggers, share.
 type Journal struct {
 	notices *notice.Queue
 	waiting func() map[string]int // see New
-	lasts   atomic.Bool           // a state lasts; if not, most events need no lock of mu
+	lasts   atomic.Bool           // a state lasts: otherwise most events need not lock mu
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
-	loggers    []*slog.Logger   // those whose locks had events while a state lasted; none if no state lasts
-	quorum     state            // no quorum answers
-	denied     map[Op]time.Time // when a quorum last denied a kind of operations, since then; see deniedFor
-	nodes      []down           // by index, as far as they have been down
+	loggers    []*slog.Logger   // of locks that had events while a state lasted
+	quorum     state            // none answers
+	denied     map[Op]time.Time // when a quorum last denied an Op
+	nodes      []down           // by index
 	twins      map[[2]int]*twins
-	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
-	sweep      int             // how many unextended may have before those that have ended are removed
+	unextended map[Hold]string // the holds that could not be extended, by name; some may have ended
+	sweep      int             // the size of unextended at which ended ones are removed
 	subjects   map[Subject]*saying
-	left       map[leftBy]Left // what Close has left
+	left       map[leftBy]Left // by Close
 }
 
-// A Hold is a lock that is held, or was. Holds can be compared.
+// A Hold is a lock that is held, or was: a map key.
 type Hold interface {
-	// IsHeld reports whether the lock is still held.
-	IsHeld() bool
+	IsHeld() bool // still
 }
 
-// New returns a Journal whose lines notices writes. waiting returns the names for which calls wait now, and how many
-// tries they have made. The Journal calls it with its mutex locked, and only for a line.
+// New returns a Journal whose lines notices writes. waiting returns the names for which calls wait, and how many tries
+// they have made. It is called under mu.
 func New(notices *notice.Queue, waiting func() map[string]int) *Journal {
 	return &Journal{notices: notices, waiting: waiting}
 }
 
-// Close makes the notices write what was added with AddLeft, one line for each node and logger. Nothing else is written
-// any more.
+// Close makes the notices write what AddLeft has added, and no more.
 func (j *Journal) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,16 +56,16 @@ func (j *Journal) Close() {
 	j.notices.Add(j, j.sayLeft)
 }
 
-// Dropped implements notice.Receiver: observers are told what was dropped.
+// Dropped implements notice.Receiver. Observers are told instead.
 func (*Journal) Dropped(int) {}
 
-// A state lasts from when it is first seen until its end is seen.
+// A state is what lasts, from when it is first seen until its end is seen.
 type state struct {
 	on      bool
-	said    bool      // that it has begun
-	since   time.Time // when it began
-	last    time.Time // when a line was last written of it
-	omitted int       // how often it has begun and ended since, without a line
+	said    bool // that it has begun
+	since   time.Time
+	last    time.Time // when a line last told of it
+	omitted int       // how often it has come and gone since
 	err     error     // the last reason
 }
 
@@ -92,10 +89,10 @@ func (s *state) end(now time.Time) (say bool) {
 	return say
 }
 
-// due reports whether s lasts and has not been said for long enough.
+// due reports whether s has not been said for long enough.
 func (s *state) due(now time.Time) bool { return s.on && now.Sub(s.last) >= Every }
 
-// tell returns what every line of s says. If due is set, the line is not for a logger that has joined alone.
+// tell returns what every line of s says. If not due, the line is for a new logger alone.
 func (s *state) tell(now time.Time, due bool) (args []any) {
 	if now != s.since {
 		args = append(args, "for", Rounded(now.Sub(s.since)))
@@ -113,30 +110,30 @@ func (s *state) tell(now time.Time, due bool) (args []any) {
 // A Trouble is an operation to which no quorum has answered.
 type Trouble struct {
 	Name  string
-	Tries int  // of a Lock or TryLock; 0 for other operations
-	Joins bool // the call waits from now on, and is not among those that wait yet
-	Held  Hold // the lock that the operation was to extend; nil for other operations
+	Tries int  // of a Lock or TryLock
+	Joins bool // the call will wait from now on
+	Held  Hold // the lock to extend, if any
 	Err   error
 
-	Op     Op   // what was tried
-	Denied bool // enough nodes deny it to leave no quorum, so it does not pass by itself
+	Op     Op
+	Denied bool // by so many nodes that no quorum is left: it does not pass by itself
 }
 
-// An Op is a kind of operation. A quorum may answer one kind and deny another one.
+// An Op is a kind of operation. A quorum may deny one and answer another.
 type Op uint8
 
-// The kinds of operations.
+// The values of Op.
 const (
 	Locks Op = iota + 1
 	Extends
 	Unlocks
 )
 
-// deniedFor is for how long a denial shows that the nodes still deny that kind of operation. A quorum that executes another
-// kind is no end until then. Later it is one: the program may not try the denied kind again.
+// deniedFor is for how long a denial counts. Until then an answer to another kind does not end the lack of a quorum.
+// After that it does: the program may not try the denied kind again.
 const deniedFor = time.Minute
 
-// NoQuorum notes an operation to which no quorum has answered. log is the logger of its lock.
+// NoQuorum notes an operation to which no quorum has answered. log is that of the lock.
 func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -155,7 +152,7 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	j.sayLocked(log, now, &t)
 }
 
-// sweepLocked removes the holds that have ended, once there are twice as many as the last time.
+// sweepLocked removes ended holds whenever unextended has doubled.
 func (j *Journal) sweepLocked() {
 	if len(j.unextended) >= j.sweep {
 		maps.DeleteFunc(j.unextended, func(h Hold, _ string) bool { return !h.IsHeld() })
@@ -163,9 +160,8 @@ func (j *Journal) sweepLocked() {
 	}
 }
 
-// Answered notes an operation to which a quorum has answered. It began at start. extended is the lock that it has
-// extended, nil if it was to extend none. An operation that began earlier than the lack of a quorum does not prove the end
-// of that.
+// Answered notes that a quorum has answered an operation. extended is the lock that it has extended, if any. If it
+// began, at start, before the lack of a quorum, it does not prove the end of that.
 func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Time) {
 	if !j.lasts.Load() {
 		return
@@ -201,11 +197,10 @@ func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Ti
 type down struct {
 	state
 	address string
-	fails   time.Time // when it was last seen to fail
+	fails   time.Time // when it last failed
 }
 
-// NodeDown notes that a node is down, or that it has failed again, perhaps for another reason. omitted is how often it was
-// down without an event.
+// NodeDown notes that a node is down, or has failed again. omitted is how often it was down without an event.
 func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -225,11 +220,10 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 	j.sayLocked(log, now, nil)
 }
 
-// An aging is an error whose text has times that go on. At returns the error as it is at a later time, nil if it is over by
-// then.
+// An aging is an error with a time. At returns it as of now, nil if it is over.
 type aging interface{ At(now time.Time) error }
 
-// reason returns why n is down, as it is now. It is nil if n may be up, and was not asked since.
+// reason returns why n is down, nil if it may be up.
 func (n *down) reason(now time.Time) error {
 	if e, ok := n.err.(aging); ok { //nolint:errorlint // the reasons of nodes are not wrapped
 		return e.At(now)
@@ -237,7 +231,7 @@ func (n *down) reason(now time.Time) error {
 	return n.err
 }
 
-// NodeUp notes that a node is up again, after some time.
+// NodeUp notes that a node is up again.
 func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -248,8 +242,7 @@ func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.restLocked()
 }
 
-// A twins is the state of two nodes that are one server. It is not said again while it lasts: locks go on, and it lasts
-// until somebody changes an address.
+// A twins is the state of two nodes that are one server. It is said once: it lasts until somebody changes an address.
 type twins struct {
 	state
 	args []any // of every line
@@ -277,7 +270,7 @@ func (j *Journal) OneServer(log *slog.Logger, nodes [2]int, addresses [2]string,
 	j.sayLocked(log, now, nil)
 }
 
-// TwoServers notes that two such nodes are different servers again.
+// TwoServers notes that they are different servers again.
 func (j *Journal) TwoServers(nodes [2]int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -287,7 +280,7 @@ func (j *Journal) TwoServers(nodes [2]int) {
 	j.restLocked()
 }
 
-// ForgetNodes ends the states of all nodes without a line: events were dropped, so that their ends may never be told.
+// ForgetNodes ends the states of nodes without a line: events were dropped, so their ends may stay unknown.
 func (j *Journal) ForgetNodes() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -295,8 +288,8 @@ func (j *Journal) ForgetNodes() {
 	j.restLocked()
 }
 
-// sayLocked says what lasts and is due. To a logger that has had no event since the first of the states that last
-// began, it says all of them. trouble is the operation that has just shown that no quorum answers, nil if none has.
+// sayLocked says what is due, and to a new logger all that lasts. trouble, if any, has just shown that no quorum
+// answers.
 func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	if j.restLocked() {
 		return
@@ -319,7 +312,7 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 		if reason == nil {
 			continue
 		}
-		// Only a failure of the node says so again. An operation that others have answered may be about to show that it is up.
+		// Only a failure of the node repeats its line: another operation may be about to show that it is up.
 		due := n.due(now) && n.fails.Equal(now) && !(n.said && q.said) // the lines of the quorum name the nodes
 		if to := j.hearersLocked(&n.state, joined, due); to != nil {
 			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
@@ -335,8 +328,8 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	}
 }
 
-// countsLocked returns what a line says of the locks that need a quorum at this moment. If there is one name, the line has
-// it. If there is none, the line names the lock of the attempt that has shown the trouble, which may be nil: a TryLock's.
+// countsLocked returns what a line says of the locks that need a quorum: the name of a single one, without any that of
+// trouble, a TryLock or nil.
 func (j *Journal) countsLocked(trouble *Trouble) (args []any) {
 	waiting, unextended := j.waiting(), make(map[string]bool)
 	if trouble != nil && trouble.Joins {
@@ -373,8 +366,7 @@ func (j *Journal) countsLocked(trouble *Trouble) (args []any) {
 	return args
 }
 
-// hearersLocked returns to whom s must be said: to all loggers if it is due, and to one that has joined if it was said
-// before.
+// hearersLocked returns to whom s must be said: to all if it is due, else to a new logger.
 func (j *Journal) hearersLocked(s *state, joined []*slog.Logger, due bool) []*slog.Logger {
 	switch {
 	case due:
@@ -385,7 +377,7 @@ func (j *Journal) hearersLocked(s *state, joined []*slog.Logger, due bool) []*sl
 	return nil
 }
 
-// restLocked reports whether no state lasts. Then it forgets the loggers.
+// restLocked reports whether no state lasts, and forgets the loggers then.
 func (j *Journal) restLocked() bool {
 	if j.quorum.on {
 		return false
@@ -403,7 +395,6 @@ func (j *Journal) restLocked() bool {
 	return true
 }
 
-// writeLocked makes the notices write a line to some loggers, at the level of the method at.
 func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, ...any), message string, args ...any) {
 	to = slices.Clone(to)
 	j.notices.Add(j, func() {
@@ -415,14 +406,11 @@ func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, .
 	})
 }
 
-// What happens again and again, and what Close has left.
-
 const (
-	// Every is the least time between two lines that say the same.
+	// Every is the least time between two equal lines.
 	Every = 10 * time.Second
 
-	// maxLoggers bounds how many loggers say the same. A program that makes a logger for each request would otherwise
-	// get a line for each request.
+	// maxLoggers bounds who says the same: a program may make a logger for each request.
 	maxLoggers = 16
 )
 
@@ -435,13 +423,12 @@ type Subject struct {
 // A saying is what is known of a Subject.
 type saying struct {
 	since time.Time      // when a line was last due
-	told  []*slog.Logger // those that have written a line since then
-	more  int            // what has happened since then without a line
+	told  []*slog.Logger // those that have written it
+	more  int            // what has happened without a line
 }
 
-// Rarely notes that a subject has happened n more times. It reports whether log must write a line: if the last line is longer
-// ago than per, or if only other loggers have written that line. total is what the line stands for: n, and what has happened
-// without any line.
+// Rarely notes that a subject has happened n more times. log must write a line if none was due for per, or if only
+// others have written that one. total is n and what has happened without a line.
 func (j *Journal) Rarely(log *slog.Logger, s Subject, n int, per time.Duration) (total int, say bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -472,13 +459,12 @@ type Left struct {
 	Err      error
 }
 
-// A leftBy is a node, and a logger of locks whose keys are left there.
 type leftBy struct {
 	log  *slog.Logger
 	node int
 }
 
-// AddLeft adds what some locks with the logger log have left on a node. Close says it.
+// AddLeft adds what locks with that logger have left on a node, for Close to say.
 func (j *Journal) AddLeft(log *slog.Logger, l Left) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -497,7 +483,6 @@ func (j *Journal) AddLeft(log *slog.Logger, l Left) {
 	put(&j.left, by, l)
 }
 
-// sayLeft writes a line for each node and logger.
 func (j *Journal) sayLeft() {
 	j.mu.Lock()
 	left := j.left
@@ -510,7 +495,7 @@ func (j *Journal) sayLeft() {
 	}
 }
 
-// Rounded makes a duration easy to read.
+// Rounded returns d as a line shows it.
 func Rounded(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)
@@ -518,7 +503,6 @@ func Rounded(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// put sets an element of a map that may not have been made.
 func put[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = make(map[K]V)

@@ -5,11 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many bytes of a name a text shows.
+// maxShown is how many bytes of a name texts show.
 const maxShown = 200
 
-// Cut returns the beginning of a long name and a text of its length, or a short name and "". Every text that names a lock
-// shows no more.
+// Cut returns the beginning of a long name and a text of its length, or a short name and "".
 func Cut(name string) (begin, length string) {
 	end := maxShown
 	if len(name) <= end {
@@ -21,7 +20,7 @@ func Cut(name string) (begin, length string) {
 	return name[:end], fmt.Sprintf("... (%d bytes)", len(name))
 }
 
-// CutName returns a name as a line of the log shows it.
+// CutName returns a name as the log shows it.
 func CutName(name string) string {
 	begin, length := Cut(name)
 	return begin + length

@@ -1,5 +1,4 @@
-// Package notice delivers events on a goroutine of its own, for callers that must not wait until the
-// receiver returns.
+// Package notice delivers events on a goroutine of its own, for callers that must not wait for the receiver.
 package notice
 
 import (
@@ -8,17 +7,16 @@ import (
 	"time"
 )
 
-// Max bounds how many notices wait to be delivered.
+// Max bounds how many notices wait.
 const Max = 1 << 16
 
-// A Receiver is what notices are for. It must be a pointer, because it is used as a map key.
+// A Receiver is whom a notice is for: a pointer, as a map key.
 type Receiver interface {
-	// Dropped tells how many notices were dropped, because too many waited.
+	// Dropped tells how many notices were dropped because too many waited.
 	Dropped(notices int)
 }
 
-// A Queue keeps notices until its goroutine delivers them, in order. The goroutine runs only while there
-// are notices.
+// A Queue delivers notices in order, by a goroutine that runs only while there are any.
 type Queue struct {
 	silent atomic.Bool // nothing more is delivered
 
@@ -27,7 +25,7 @@ type Queue struct {
 	running bool
 	dropped map[Receiver]int // since Dropped was last called
 	closed  bool
-	idle    chan struct{} // closed by the goroutine of a closed queue when it ends; nil unless Close waits
+	idle    chan struct{} // closed when the goroutine of a closed queue ends; nil unless Close waits
 }
 
 // Add queues a notice for a receiver.
@@ -48,8 +46,7 @@ func (q *Queue) Add(to Receiver, notice func()) {
 	}
 }
 
-// dropLocked counts a dropped notice. It counts for Max receivers at most: further ones are not told that
-// they missed a notice.
+// dropLocked counts a dropped notice, for Max receivers at most: others are not told.
 func (q *Queue) dropLocked(to Receiver) {
 	if q.dropped == nil {
 		q.dropped = make(map[Receiver]int)
@@ -77,8 +74,8 @@ func (q *Queue) run() {
 	}
 }
 
-// Close waits until all notices have been delivered, but no longer than timeout: a receiver may block, or may itself
-// call Close. Later notices are dropped, and so are those that still wait then.
+// Close waits until all notices have been delivered, for timeout at most: a receiver may block, or call Close. The rest
+// is dropped.
 func (q *Queue) Close(timeout time.Duration) {
 	q.mu.Lock()
 	q.closed = true
@@ -98,11 +95,11 @@ func (q *Queue) Close(timeout time.Duration) {
 	}
 }
 
-// IsSilent reports whether Close has given up waiting. A notice that tells several then tells no further one.
+// IsSilent reports whether Close has given up waiting: nothing more may be told.
 func (q *Queue) IsSilent() bool { return q.silent.Load() }
 
-// tell calls the notices in order, and then tells receivers how many of theirs were dropped. If a notice ends
-// the goroutine, as runtime.Goexit does, another goroutine goes on with the rest.
+// tell calls the notices, and then tells receivers what was dropped. If a notice ends the goroutine, as runtime.Goexit
+// does, another one goes on.
 func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 	told, done := 0, false
 	defer func() {
@@ -123,7 +120,7 @@ func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 		if q.IsSilent() {
 			break
 		}
-		delete(dropped, to) // before it is told: a receiver that ends the goroutine is not told again
+		delete(dropped, to) // first: a receiver that ends the goroutine is not told again
 		to.Dropped(notices)
 	}
 	done = true

@@ -5,9 +5,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// Conceal returns err, the error of a node's reply to c, with a text that ends before the first argument of c that it
-// repeats. Whoever knows the value of a lock can release it, and errors go to logs and to other people. The names of keys
-// may stay.
+// Conceal cuts off the text of err, a node's error to c, before the first argument of c that is no key. Errors go to
+// logs, and whoever knows the value of a lock can release it.
 func (c Command) Conceal(err error) error {
 	keys, secrets := c.split()
 	if len(secrets) == 0 {
@@ -24,7 +23,7 @@ func (c Command) Conceal(err error) error {
 	return &concealed{before, err}
 }
 
-// split returns the keys of c, and the other arguments that are texts. The source of a script and its SHA1 are neither.
+// split returns the keys of c, and its other texts without a script's source or SHA1.
 func (c Command) split() (keys, secrets []string) {
 	if len(c.Args) < 3 {
 		return nil, nil
@@ -43,15 +42,15 @@ func (c Command) split() (keys, secrets []string) {
 	return keys, secrets
 }
 
-// A concealedAnswer is an error that a node answered with, without the end of its text.
+// A concealedAnswer is a node's error without the end of its text.
 type concealedAnswer string
 
 func (a concealedAnswer) Error() string { return string(a) }
 
-// RedisError marks an error that came from a node.
+// RedisError marks the error of a node.
 func (concealedAnswer) RedisError() {}
 
-// A concealed is another error, without the end of its text.
+// A concealed is another error without the end of its text.
 type concealed struct {
 	text string
 	error

@@ -18,8 +18,7 @@ var inspect string
 
 var inspectScript = wire.NewScriptOnDemand(func() string { return complete(inspect) })
 
-// Inspect reads the lock of k, its queue and its fencing register. alone leaves out the last two. ParseReport reads the
-// reply.
+// Inspect reads the lock of k, and unless alone its queue and its fencing register. ParseReport reads the reply.
 func (k *Key) Inspect(alone bool) Command {
 	if alone {
 		return inspected([]any{k.arg}, nil, nil)
@@ -28,7 +27,7 @@ func (k *Key) Inspect(alone bool) Command {
 	return inspected([]any{k.arg}, []any{k.queue.of(name, queueSide)}, []any{k.fence.of(name, fenceSide)})
 }
 
-// Inspect does what Key.Inspect does, for all names.
+// Inspect is Key.Inspect for all names.
 func (m Multi) Inspect(alone bool) Command {
 	if alone {
 		return inspected(m.names.locks, nil, nil)
@@ -40,7 +39,7 @@ func (m Multi) Inspect(alone bool) Command {
 	return inspected(m.names.locks, m.names.queues, registers)
 }
 
-// Inspect reads all slots of s and its queue. alone leaves out the queue. ParseReport reads the reply.
+// Inspect reads all slots of s, and unless alone its queue.
 func (s *Semaphore) Inspect(alone bool) Command {
 	if alone {
 		return inspected(s.slots[:s.n], nil, nil)
@@ -57,18 +56,18 @@ func inspected(locks, queues, registers []any) Command {
 	return r.command()
 }
 
-// A Report is what a node has of a lock. Readers and waiters whose time has run out by the node's clock are not in it.
+// A Report is what a node has of a lock, without readers and waiters whose time has run out by the node's clock.
 type Report struct {
 	Holds     []Held
-	Tickets   [][]string // by queue: the waiters, in their order, each with its kind; nil if no queue was read
-	Registers []uint64   // by register: 0 if there is none
+	Tickets   [][]string // by queue: the waiters in order, each with its kind
+	Registers []uint64   // 0 for none
 }
 
 // A Held is a value that a node has at a key.
 type Held struct {
 	At     int // index of the key: of a name, or of a slot
 	Value  string
-	TTL    time.Duration // what is left of it; Endless if it does not end
+	TTL    time.Duration // what is left, or Endless
 	Shared bool          // it is a reader's
 }
 
@@ -91,7 +90,7 @@ func ParseReport(reply any, locks int) (*Report, error) {
 	return nil, fmt.Errorf("redsync: odd answer to an inspection: %s", shapeOf(reply))
 }
 
-// shapeOf describes a reply that may have the values of others.
+// shapeOf shows none of the values in a reply.
 func shapeOf(reply any) string {
 	switch reply := reply.(type) {
 	case string:
@@ -116,7 +115,7 @@ func (r *Report) addHolds(held []any, now int64) (ok bool) {
 	return true
 }
 
-// DurationOf returns the duration of a PTTL, and of what follows from one.
+// DurationOf returns the duration of a PTTL, Endless for less than 0.
 func DurationOf(ms int64) time.Duration {
 	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless
@@ -124,7 +123,7 @@ func DurationOf(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// addHold adds what stands at one key: a writer's value, or one for each reader.
+// addHold adds a writer's value, or one for each reader.
 func (r *Report) addHold(h Held, now int64) {
 	readers, ok := readersIn(h.Value, now)
 	if !ok {
@@ -137,11 +136,9 @@ func (r *Report) addHold(h Held, now int64) {
 	}
 }
 
-// deadlineDigits is how long the deadline of a reader is.
 const deadlineDigits = 13
 
-// readersIn returns the readers in the text of a lock that are not gone. It reports false if the text is a writer's value:
-// see readers.lua.
+// readersIn returns the readers in the text of a lock that are not gone, false for a writer's value: see readers.lua.
 func readersIn(text string, now int64) (readers []Held, ok bool) {
 	rest, ok := strings.CutPrefix(text, readersPrefix)
 	if !ok || rest == "" {
@@ -165,7 +162,7 @@ func readersIn(text string, now int64) (readers []Held, ok bool) {
 	return readers, true
 }
 
-// Where a waiter and its process are in the text of a queue: see queue.lua.
+// Offsets in the text of a queue: see queue.lua.
 const (
 	waiterLength = 64
 	processFrom  = 22
@@ -187,7 +184,7 @@ func (r *Report) addTickets(queues []any) (ok bool) {
 	return true
 }
 
-// ProcessIn returns the text of the process in one of Report.Tickets.
+// ProcessIn returns the process of one of Report.Tickets.
 func ProcessIn(ticket string) string { return ticket[processFrom:processTo] }
 
 func (r *Report) addRegisters(registers []any) (ok bool) {

@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. Everywhere else in
-// this file a slot is a slot of a semaphore.
+// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. Elsewhere a slot is a
+// semaphore's.
 
-// sides are the ends of the side keys: the keys beside a lock's own. Only those of slots are missing, because
-// they end in a number.
+// sides are the ends of the side keys, those beside a lock's own, except slots, which end in a number.
 var sides = []string{slotQueueSide, queueSide, fenceSide}
 
-// slotSide is followed by the number of the slot. slotQueueSide must not be ":slot:queue": the queue of the
-// semaphore {b} would have the same key as the queue of the lock {b}:slot.
+// A number follows slotSide. slotQueueSide is not ":slot:queue": the semaphore {b} and the lock {b}:slot would have one
+// queue.
 const (
 	queueSide     = ":queue"
 	fenceSide     = ":fence"
@@ -24,26 +23,23 @@ const (
 
 // QueueKey returns the key of the queue of name's waiters.
 //
-// Side keys have name's hash tag if it has one; otherwise name is their tag. If name has no tag but a closing
-// brace (a}b), no side key can be in its slot: a Cluster refuses commands with both keys.
+// Side keys have name's hash tag; without one, name is their tag. If name has no tag but a closing brace (a}b), they
+// are not in its slot: a Cluster refuses commands with both.
 func QueueKey(name string) string { return sideKey(name, queueSide) }
 
-// FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
+// FenceKey returns the key of name's fencing register.
 func FenceKey(name string) string { return sideKey(name, fenceSide) }
 
-// LeaderChannel returns the channel on which leaders of that name tell that they lead, or do not lead any more. On a Ring
-// it is on the node that has the lock.
+// LeaderChannel returns the channel on which leaders of name tell that they begin and end, on a Ring on the lock's
+// node.
 func LeaderChannel(name string) string { return "redsync:" + sideKey(name, leaderSide) }
 
-// slotKey returns the key of a slot of the semaphore called name.
 func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }
 
-// SlotQueueKey returns the key of the queue of the semaphore called name. It is also the name of the line of
-// its waiters.
+// SlotQueueKey returns the key of the queue of a semaphore, also the name of its line.
 func SlotQueueKey(name string) string { return sideKey(name, slotQueueSide) }
 
-// LineOf returns the name of the line whose waiters may go on when key is free. If key is a slot of a
-// semaphore, that is the line of the semaphore, otherwise key itself.
+// LineOf returns the line whose waiters may go on when key is free: of a slot, that of its semaphore.
 func LineOf(key string) string {
 	if base, ok := cutSlot(key); ok && isSideBase(base) {
 		return base + slotQueueSide
@@ -51,8 +47,7 @@ func LineOf(key string) string {
 	return key
 }
 
-// cutSlot cuts slotSide and the number of a slot from the end of key. It reports false if key has no such
-// end.
+// cutSlot cuts the end of a slot's key off.
 func cutSlot(key string) (base string, ok bool) {
 	at := strings.LastIndex(key, slotSide)
 	if at < 0 {
@@ -63,9 +58,8 @@ func cutSlot(key string) (base string, ok bool) {
 	return key[:at], err == nil && slot >= 0 && strconv.Itoa(slot) == number
 }
 
-// sideKey returns the side key of name that ends in side. If name has a tag, the side key has the whole name
-// behind the tag: otherwise the locks b and {b} would share a side key. If name has no tag but a closing
-// brace, the name follows an empty tag: otherwise the locks {b} and b}:{b would share a side key.
+// sideKey returns the side key of name that ends in side. The name follows its tag, or the locks b and {b} would share
+// a side key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {
@@ -74,8 +68,7 @@ func sideKey(name, side string) string {
 	return "{" + name + "}" + side
 }
 
-// hashTag returns the part of a key that Redis Cluster hashes in place of the whole key, "" if it hashes
-// the whole.
+// hashTag returns the part of a key that Redis Cluster hashes, "" if that is the whole key.
 func hashTag(key string) string {
 	_, after, open := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(after, "}")
@@ -85,7 +78,7 @@ func hashTag(key string) string {
 	return tag
 }
 
-// MayBePrefix reports whether names may have this prefix: it leaves their hash tags as they are, or has one for all of them.
+// MayBePrefix reports whether prefix leaves the hash tags of names alone, or is one for all of them.
 func MayBePrefix(prefix string) bool {
 	return hashTag(prefix) != "" || !strings.ContainsAny(prefix, "{}")
 }

@@ -6,30 +6,27 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file makes the commands of a lease of several names. A node decides about all names at once: it grants,
-// prolongs or validates all of them or none.
+// This file makes the commands of a lease of several names. A node decides about all at once.
 
-// Names is a set of the names of one claim: bit i stands for name i, in order.
+// Names is a set of the names of one claim, as bits.
 type Names uint64
 
-// MaxNames is how many names fit into Names.
+// MaxNames limits Names.
 const MaxNames = 64
 
-// A Multi is what all commands of a lease of several names are about: the names and the holder's value. It
-// keeps the keys in the type of a command's arguments, which saves an allocation for each command.
+// A Multi is what commands of a lease of several names are about: these and the holder's value.
 type Multi struct {
 	names *multiNames
 	value any
 }
 
-// multiNames are the names of a Multi and their keys, in the order of the names.
+// multiNames are the names of a Multi and their keys, as arguments, which saves allocations.
 type multiNames struct {
 	names         []string
 	locks, queues []any
 }
 
-// NewMulti returns the Multi of names, which are sorted and distinct, and of an empty value. A Multi that becomes a
-// command must have at least 2 names and at most MaxNames.
+// NewMulti returns the Multi of names, sorted and distinct, 2 to MaxNames for a command, with an empty value.
 func NewMulti(names []string) Multi {
 	k := len(names)
 	keys := make([]any, 2*k)
@@ -40,28 +37,22 @@ func NewMulti(names []string) Multi {
 	return Multi{n, none}
 }
 
-// With returns the Multi of the same names and another value.
+// With returns m with another value.
 func (m Multi) With(value string) Multi { return Multi{m.names, value} }
 
-// Names returns the names. The caller must not change them.
+// Names returns the names, which must not change.
 func (m Multi) Names() []string { return m.names.names }
 
 // Value returns the value.
 func (m Multi) Value() string { return m.value.(string) }
 
-// A Part says whose tickets enter and leave the queue of one name with the release of a Multi.
+// A Part says whose tickets enter and leave the queue of one name.
 type Part struct {
 	Enters Ticket
 	Leave  []Ticket
 }
 
-// EnterMulti puts the ticket of place in the queues of all names, whether the node grants or refuses. It sets
-// all keys of m for ttl milliseconds if all are free, and otherwise none. If place is strict, a name also keeps
-// the caller back if its key is free and another process is the first in its queue. With a fence, a key that
-// has the value already counts as free. A grant compares the token of fence with the highest register of all
-// names: if the token is strictly greater, all registers are raised to it.
-//
-// ParseEnteredMulti reads the reply.
+// EnterMulti is Enter for all keys of m, or none: see enter.lua. ParseEnteredMulti reads the reply.
 func EnterMulti(m Multi, ttl int64, place Place, fence Fence) Command {
 	r := newMultiRequest(enterScript, m, 10)
 	strict := 0
@@ -92,36 +83,28 @@ func ParseEnteredMulti(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// nameOf returns the name that an element of a reply stands for: a script counts from 1.
+// nameOf returns the name that an element of a reply stands for: scripts count from 1.
 func nameOf(element any) (name int, ok bool) {
 	i, ok := element.(int64)
 	return int(i - 1), ok && i >= 1 && i <= MaxNames
 }
 
-// ExtendMulti raises the TTLs of all keys of m to ttl milliseconds if all keys have the value, and otherwise
-// none. It never shortens a TTL. The node replies Mine, Missing if keys are missing and no other key has
-// another value, or Other.
+// ExtendMulti extends all keys of m if all have the value, else none.
 func ExtendMulti(m Multi, ttl int64) Command {
 	return ofMulti(extendScript, m, m.value, ttl)
 }
 
-// HealMulti does what ExtendMulti does, and sets missing keys again: then the node replies Created. It changes
-// nothing if a key has another value.
+// HealMulti is ExtendMulti, but sets missing keys again, if none has another value.
 func HealMulti(m Multi, ttl int64) Command {
 	return ofMulti(healScript, m, m.value, ttl)
 }
 
-// ValidMulti checks whether all keys of m have the value. The node replies as to ExtendMulti.
+// ValidMulti checks whether all keys of m have the value.
 func ValidMulti(m Multi) Command {
 	return ofMulti(validScript, m, m.value)
 }
 
-// ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It lets the
-// tickets of turnover enter and leave the queues. Then the node tells waiters as for Release, for each name whose key
-// is free or held by readers, even if the key was free before. The zero process says that nobody of the caller's
-// process waits.
-//
-// ParseReleasedMulti reads the reply.
+// ReleaseMulti is Release for the keys of m that have the value. ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
 	r := newMultiRequest(releaseScript, m, 8)
 	r.keys(turnover.queues(m.names.queues...)...)
@@ -135,8 +118,8 @@ func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Comm
 
 // A Released is what a node answers to ReleaseMulti.
 type Released struct {
-	Found  int64 // Mine if all keys had the value, Other if some had another value, else Missing
-	First  Names // a waiter of the caller's process may go on: see First
+	Found  int64 // Mine if all keys had the value, Other if some had another, else Missing
+	First  Names // a waiter of the caller's process may go on
 	Others Names // a waiter of another process has been told, or is the next after First
 }
 
@@ -157,7 +140,6 @@ func ParseReleasedMulti(reply any) (Released, error) {
 	return Released{}, fmt.Errorf("redsync: odd answer to a release: %s", Describe(reply))
 }
 
-// namesOf returns the names that an array in a reply stands for.
 func namesOf(element any) (names Names, ok bool) {
 	elements, ok := element.([]any)
 	for _, e := range elements {
@@ -170,14 +152,13 @@ func namesOf(element any) (names Names, ok bool) {
 	return names, ok
 }
 
-// newMultiRequest begins a command with the locks of m, and with room for the other keys and that many arguments.
+// newMultiRequest begins a command with the locks of m, and room for its other keys and that many arguments.
 func newMultiRequest(s *wire.Script, m Multi, args int) request {
 	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
 	r.keys(m.names.locks...)
 	return r
 }
 
-// ofMulti returns the command that runs s on the locks of m.
 func ofMulti(s *wire.Script, m Multi, args ...any) Command {
 	r := newRequest(s, keyCount+1+len(m.names.names)+len(args))
 	r.keys(m.names.locks...)
@@ -185,7 +166,6 @@ func ofMulti(s *wire.Script, m Multi, args ...any) Command {
 	return r.command()
 }
 
-// registers adds the keys of the registers, if there is a fence.
 func (r *request) registers(m Multi, f Fence) {
 	if f.Token != 0 {
 		for _, name := range m.names.names {
@@ -194,7 +174,7 @@ func (r *request) registers(m Multi, f Fence) {
 	}
 }
 
-// tokenOrNone adds the arguments of a fence, or what stands for none in their place.
+// tokenOrNone adds the arguments of a fence, or placeholders.
 func (r *request) tokenOrNone(f Fence) {
 	if f.Token == 0 {
 		r.args(none, 0)
@@ -203,8 +183,7 @@ func (r *request) tokenOrNone(f Fence) {
 	r.token(f)
 }
 
-// ends adds how a release ends: the caller's process, the token, and the tickets that enter and leave the queues. It
-// returns the command.
+// ends adds how a release ends: the process, the token and the tickets.
 func (r *request) ends(process Process, t Turnover, f Fence) Command {
 	if t.Quietly {
 		r.args(noQueue)
@@ -221,7 +200,6 @@ func (r *request) ends(process Process, t Turnover, f Fence) Command {
 	return r.turnover(t)
 }
 
-// turnover adds the tickets that enter and leave the queues, if there are any, and returns the command.
 func (r *request) turnover(t Turnover) Command {
 	if t.changes() {
 		r.args(aliveTTL.argument(t.Alive))
@@ -237,7 +215,6 @@ func (r *request) turnover(t Turnover) Command {
 	return r.command()
 }
 
-// tickets adds the number of tickets, and the tickets.
 func (r *request) tickets(tickets []Ticket) {
 	r.args(len(tickets))
 	for _, t := range tickets {

@@ -4,11 +4,11 @@ import "strings"
 
 // A WrongType is what an error of read.lua says of a key that is not the library's.
 type WrongType struct {
-	Key  string // its name; the end of a long one is cut off, and is "..."
-	Type string // such as "list"; "" if the client's user may not ask for it
+	Key  string // a long one is cut, and ends in "..."
+	Type string // such as "list"; "" if the user may not ask for it
 }
 
-// WrongTypeIn returns what the text of an error says. It is zero if the text is not from read.lua.
+// WrongTypeIn returns what the text of an error says, zero if it is not from read.lua.
 func WrongTypeIn(text string) WrongType {
 	_, text, _ = strings.Cut(text, "WRONGTYPE the ")
 	for _, what := range []string{"key ", "queue ", "fencing register "} {
@@ -28,5 +28,5 @@ func WrongTypeIn(text string) WrongType {
 
 const (
 	isA    = " is a "
-	untold = "key of another type" // in the place of a type that the user may not ask for
+	untold = "key of another type" // for a type that the user may not ask for
 )

@@ -12,13 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// This file is about values that say who holds the lock, for people who look at the nodes (WithOwner). Such a value is
+// This file is about values that say who holds the lock (WithOwner):
 //
 //	26 random characters, "~", the process (16 digits), a space, the time (13 digits), a space, the label
 //
-// The time is in milliseconds since 1970. Nothing on the nodes reads the form: to every script a value is any text.
+// The time is in milliseconds since 1970. Only people read the form: to every script a value is any text.
 
-// An Owner is what a value says of its holder, with WithOwner.
+// An Owner is what a value says of its holder.
 type Owner struct {
 	Label   string
 	Process string    // its 16 digits
@@ -37,9 +37,8 @@ const (
 	MaxLabel = 128
 )
 
-// OwnedValue returns a value that says its owner. random is what nobody else has: a text of crypto/rand.Text. label must
-// be one that CheckLabel accepts. A time before 1970 becomes the first that the form can say, one after the year 2286 the
-// last: a wrong clock does not change the form.
+// OwnedValue returns a value that says its owner, from a text of crypto/rand.Text and a label that CheckLabel accepts.
+// A time before 1970 or after 2286 is cut: a wrong clock does not change the form.
 func OwnedValue(random string, p Process, at time.Time, label string) string {
 	var room [ownerLength + MaxLabel]byte // so that only the result is allocated
 	b := append(room[:0], random...)
@@ -56,8 +55,7 @@ func OwnedValue(random string, p Process, at time.Time, label string) string {
 	return string(b)
 }
 
-// OwnerOf returns what value says of its owner. It reports false if value is not exactly as OwnedValue writes it, with a
-// label that CheckLabel accepts: others may write values that look similar.
+// OwnerOf returns what value says of its owner, false unless it has exactly the form of OwnedValue.
 func OwnerOf(value string) (Owner, bool) {
 	if len(value) <= ownerLength || value[randomLength] != '~' {
 		return Owner{}, false
@@ -75,21 +73,20 @@ func OwnerOf(value string) (Owner, bool) {
 	return Owner{label, process, time.UnixMilli(millis)}, true
 }
 
-// IsOf reports whether value is that of an owner in process p.
+// IsOf reports whether value says process p.
 func IsOf(value string, p Process) bool {
 	o, ok := OwnerOf(value)
 	return ok && o.Process == p.String()
 }
 
-// IDOf returns what tells values apart without showing them: the first 8 hex digits of the SHA-256.
+// IDOf tells values apart without showing them.
 func IDOf(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Forced is what a message on the channel of a process begins with, if it says that a lock of that process was released by
-// force. The IDOf its value follows. Other messages are the names of locks, so a name may look like it: nobody relies on
-// what a message says.
+// Forced begins the message that a lock of the process was released by force, before the IDOf its value. The name of a
+// lock may look like it, so nobody relies on it.
 const Forced = "forced "
 
 const (
@@ -99,15 +96,14 @@ const (
 
 func isNumber(text string) bool { return strings.Trim(text, digits) == "" }
 
-// LabelRange says which labels CheckLabel accepts.
+// LabelRange says what CheckLabel accepts.
 const LabelRange = "1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at its ends"
 
 // CheckLabel returns what is wrong with a label, nil if nothing is.
 //
-// People read labels in terminals. So a label has no control character, by which a terminal acts; no character that
-// breaks the line (U+2028, U+2029) or changes the order of the text around it (U+202E and others); and nothing that does
-// not show, such as U+200B, or a space at its ends: labels that look the same would differ. That also refuses the joiners
-// U+200C and U+200D, which some scripts use inside words.
+// People read labels in terminals. So nothing in it acts on the terminal, breaks the line (U+2028) or turns the text
+// around it (U+202E). Nothing is invisible, such as U+200B or a space at an end, or labels that look the same would
+// differ. That also refuses the joiners U+200C and U+200D, which some scripts use inside words.
 func CheckLabel(label string) error {
 	switch {
 	case label == "":
@@ -127,7 +123,7 @@ func CheckLabel(label string) error {
 	return nil
 }
 
-// isHidden reports whether r does something to the text around it instead of being seen.
+// isHidden reports whether r acts on the text around it, or does not show.
 func isHidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }

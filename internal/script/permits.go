@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// This file makes the commands of a semaphore, which has a slot for each of its permits. A slot is a key that
-// one holder at a time can set, as the key of a lock is. So the commands of locks serve for a slot that is
-// held: Extend, Heal and Valid for a single slot, and ExtendMulti, HealMulti and ValidMulti for several.
+// This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
+// set. Extend, Heal and Valid serve for one slot, ExtendMulti, HealMulti and ValidMulti for several.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -23,22 +22,22 @@ var (
 	releasePermitsScript = newScript(releasePermits)
 )
 
-// MaxPermits is the greatest number of permits that a semaphore can have.
+// MaxPermits limits the permits of a semaphore.
 const MaxPermits = 256
 
-// Slots is a set of slots. The slots of a semaphore are numbered from 0.
+// Slots is a set of slots, numbered from 0.
 type Slots [MaxPermits / 64]uint64
 
-// With returns s with a slot added.
+// With returns s with slot added.
 func (s Slots) With(slot int) Slots {
 	s[slot/64] |= 1 << (slot % 64)
 	return s
 }
 
-// Has reports whether a slot is in s.
+// Has reports whether slot is in s.
 func (s Slots) Has(slot int) bool { return s[slot/64]>>(slot%64)&1 != 0 }
 
-// Or returns the slots that are in s or in t, or in both.
+// Or returns the union.
 func (s Slots) Or(t Slots) Slots {
 	for i := range s {
 		s[i] |= t[i]
@@ -46,7 +45,7 @@ func (s Slots) Or(t Slots) Slots {
 	return s
 }
 
-// And returns the slots that are in both s and t.
+// And returns the intersection.
 func (s Slots) And(t Slots) Slots {
 	for i := range s {
 		s[i] &= t[i]
@@ -54,7 +53,7 @@ func (s Slots) And(t Slots) Slots {
 	return s
 }
 
-// Len returns how many slots s has.
+// Len returns the number of slots.
 func (s Slots) Len() (n int) {
 	for _, word := range s {
 		n += bits.OnesCount64(word)
@@ -62,7 +61,7 @@ func (s Slots) Len() (n int) {
 	return n
 }
 
-// First returns the first slot of s, which is not empty.
+// First returns the first slot of s, or 0.
 func (s Slots) First() int {
 	for slot := range s.All() {
 		return slot
@@ -70,7 +69,7 @@ func (s Slots) First() int {
 	return 0
 }
 
-// All returns the slots in ascending order.
+// All yields the slots in ascending order.
 func (s Slots) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range s {
@@ -83,17 +82,15 @@ func (s Slots) All() iter.Seq[int] {
 	}
 }
 
-// A Semaphore has the keys of a semaphore. They are of the type any, as the arguments of commands are, which
-// saves an allocation for each command.
+// A Semaphore has the keys of a semaphore, as arguments, which saves allocations.
 type Semaphore struct {
 	name  string
 	n     int
-	slots []any // the keys of all slots in order, twice over: each cyclic order is a part of it
+	slots []any // the keys of all slots, twice over: each cyclic order is a part of it
 	queue any
 }
 
-// NewSemaphore returns the Semaphore of a name with n permits. Before a command is made of it, n must be 1 to
-// MaxPermits.
+// NewSemaphore returns the Semaphore of a name with n permits, 1 to MaxPermits for a command.
 func NewSemaphore(name string, n int) *Semaphore {
 	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
 	prefix := sideKey(name, slotSide)
@@ -107,14 +104,13 @@ func NewSemaphore(name string, n int) *Semaphore {
 // Name returns the name.
 func (s *Semaphore) Name() string { return s.name }
 
-// Permits returns how many permits s has.
+// Permits returns the number of permits.
 func (s *Semaphore) Permits() int { return s.n }
 
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// key returns the key of a slot. The number of the slot may exceed those of s: a process that uses more permits
-// may have given its hold to this one.
+// key returns the key of a slot, even of one beyond n: a process with more permits may have given its hold to this one.
 func (s *Semaphore) key(slot int) any {
 	if slot < s.n {
 		return s.slots[slot]
@@ -122,10 +118,9 @@ func (s *Semaphore) key(slot int) any {
 	return slotKey(s.name, slot)
 }
 
-// Lock returns a slot with a value, which must be a string, as a Lock.
+// Lock returns the Lock of a slot with a value, a string.
 func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{key: s.key(slot), value: value} }
 
-// keysOf returns the keys of slots.
 func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	for slot := range slots.All() {
 		keys = append(keys, s.key(slot))
@@ -133,19 +128,17 @@ func (s *Semaphore) keysOf(slots Slots) (keys []any) {
 	return keys
 }
 
-// Multi returns slots with a value as a Multi, for ExtendMulti, HealMulti and ValidMulti.
+// Multi returns slots with a value, for commands of several names.
 func (s *Semaphore) Multi(slots Slots, value string) Multi {
 	return Multi{&multiNames{locks: s.keysOf(slots)}, value}
 }
 
-// An Order is the order in which a node tries the slots of a semaphore. If Front is empty, that is the cyclic
-// order from First on. Otherwise the slots of Front come before the others, each part in that cyclic order.
+// An Order is the order in which a node tries slots: those of Front, then the others, each cyclically from First on.
 type Order struct {
 	First int
 	Front Slots
 }
 
-// slots returns the n slots of a semaphore in the order o.
 func (o Order) slots(n int) []int {
 	all := make([]int, 0, n)
 	for _, front := range []bool{true, false} {
@@ -158,7 +151,6 @@ func (o Order) slots(n int) []int {
 	return all
 }
 
-// at returns the i-th of n slots in the order o, counted from 0.
 func (o Order) at(i, n int) int {
 	if o.Front == (Slots{}) {
 		return (o.First + i) % n
@@ -172,12 +164,8 @@ type Entering struct {
 	Wants int // how many slots
 }
 
-// EnterPermits sets the first free slots to value for ttl milliseconds: as many as e wants, or none. If place
-// has a ticket, it first puts that in the queue of s, where it stays even after a grant. If place is strict,
-// the node grants only if the first in the queue is a waiter of the ticket's process. With a ticket, a grant
-// also says which other slots are free.
-//
-// Entering.Parse reads the reply.
+// EnterPermits sets the first free slots to value for ttl milliseconds: as many as e wants, or none. A ticket of place
+// enters the queue first: see enter_permits.lua. Entering.Parse reads the reply.
 func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
 	r := newRequest(enterPermitsScript, keyCount+1+s.n+8)
 	if e.Order.Front == (Slots{}) {
@@ -204,13 +192,13 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 // An EnteredPermits is what a node answers to EnterPermits.
 type EnteredPermits struct {
 	Granted  bool
-	WasThere bool  // with Granted: some slots had the value before the command, which has granted no others
-	Slots    Slots // the slots that have the value now
-	Free     Slots // the slots that were free before the command, as far as the node says, including those it has granted
-	Wait     int64 // of a refusal: after how many milliseconds it may end by itself, or -1 for never or not known
+	WasThere bool  // with Granted: some slots had the value before, and no others were granted
+	Slots    Slots // those that have the value now
+	Free     Slots // those that were free before, as far as the node says
+	Wait     int64 // of a refusal: after how many milliseconds it may end by itself, -1 if never or unknown
 }
 
-// Parse reads a reply to the EnterPermits of e on a semaphore with n permits.
+// Parse reads a reply to EnterPermits on n permits.
 func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
 	switch reply := reply.(type) {
 	case int64:
@@ -228,7 +216,7 @@ func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
 	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// parseFour reads a reply that has four parts: see enter_permits.lua.
+// parseFour reads an array: see enter_permits.lua.
 func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool) {
 	const refused, granted, wasThere = 0, 1, 2
 	what, isWhat := parts[0].(int64)
@@ -247,8 +235,7 @@ func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool
 	return EnteredPermits{}, false
 }
 
-// parseSlots reads an array of indexes in e.Order. It reports false if an index is not that of a slot, or
-// comes twice.
+// parseSlots reports false if an index in e.Order is out of range or comes twice.
 func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	indexes, ok := part.([]any)
 	if len(indexes) == 0 {
@@ -265,7 +252,7 @@ func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	return slots, true
 }
 
-// AllBut returns all slots of s except some.
+// AllBut returns the slots of s without some.
 func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	for slot := range s.n {
 		if !some.Has(slot) {
@@ -275,13 +262,9 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back those slots of gives that have the value. The slots of keeps stay as they are. It lets the
-// tickets of turnover enter and leave the queue. The node tells the first waiter as for Release if a slot of gives or
-// keeps is free afterwards, and if the command has given back a slot or a ticket enters or leaves. If nothing has
-// changed, it tells nobody: the first waiter may want more slots than are free, and would try again and again.
-//
-// The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
-// value: as many as a lease has. Otherwise it is Missing. A quiet release does not look at keeps.
+// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. Slots
+// of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
+// Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)
@@ -296,7 +279,7 @@ func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, proce
 	return r.turnover(turnover)
 }
 
-// ReleaseSlot gives back one slot if it has the value. It is Release for that slot, with the queue of s.
+// ReleaseSlot is Release for one slot, with the queue of s.
 func ReleaseSlot(s *Semaphore, slot Lock, process Process, turnover Turnover) Command {
 	return releaseOf(releaseScript, slot, s.queue, process, turnover, Fence{})
 }

@@ -7,12 +7,8 @@ import (
 	"strings"
 )
 
-// This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says what
-// it holds then. A writer locks the same key by the commands of script.go. While readers have the key, these
-// commands find another value there.
-//
-// A writer's lease can become a reader's, by Downgrade. A node may get a later command before it has executed
-// the downgrade. So all commands of this file except EnterShared also accept a key that holds the value as a
+// This file makes the commands of a reader's lease. The readers of a lock share its key: see readers.lua. A node may
+// get a later command before it has executed a Downgrade. So all except EnterShared also accept the value as a
 // writer's.
 
 //go:embed enter_shared.lua
@@ -34,24 +30,18 @@ var (
 	releaseSharedScript = newScript(releaseShared)
 )
 
-// readersPrefix is what a key begins with while readers hold it. No value of a lock begins so. A mode that keeps a text of
-// its own in the lock's key begins it in this way too, and ends it without a line feed, which the text of readers ends in.
+// readersPrefix begins a key that readers hold, and no lock's value. Another mode that keeps a text in the lock's key
+// begins it so, too, and does not end it with a line feed, as readers do.
 const readersPrefix = "readers\n"
 
-// MayBeValue reports whether a lease may have a value. No value may begin like the text that readers share,
-// and a reader's value may not contain a newline.
+// MayBeValue reports whether a value does not begin like the text of readers, and, for a reader, has no newline.
 func MayBeValue(value string, reader bool) bool {
 	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
 }
 
-// EnterShared puts the ticket of place, as a reader's, in the queue of key's waiters. It adds a reader with
-// value for ttl milliseconds, unless a writer holds key or a waiting writer keeps the reader back. Without a
-// ticket, every live writer in the queue keeps it back; with a ticket, only those of other processes that
-// stand before it. If EnterShared grants, it then raises the register as Enter does.
-//
-// ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket is
-// granted without a look at it, and the reply is Blind. If the user may not even name the queue among the
-// keys of a script, the command fails. A Blind place does not name it.
+// EnterShared adds a reader for ttl milliseconds, unless a writer holds key or one in the queue keeps it back: see
+// enter_shared.lua. ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket
+// is let in. If the user may not even name it as a key, the command fails: a Blind place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
@@ -59,13 +49,13 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 		r.keys(l.queue())
 	}
 	r.register(l, fence)
-	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of the writers that keep a reader without a ticket back, too
+	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of writers that keep back a reader without a ticket, too
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), alive)
 	r.token(fence)
 	return r.command()
 }
 
-// What EnterShared returns for grants that are not plain.
+// Special replies to EnterShared.
 const (
 	grantedBefore int64 = -2 // the reader was there before
 	grantedBlind  int64 = -3 // the user may not read the queue
@@ -73,7 +63,7 @@ const (
 
 // ParseEnteredShared reads a reply to EnterShared.
 func ParseEnteredShared(reply any) (Entered, error) {
-	const blind = 4 // a bit of the third part of the reply: see enter_shared.lua
+	const blind = 4 // a bit of the third part of the reply
 	switch reply := reply.(type) {
 	case int64:
 		switch {
@@ -96,30 +86,25 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now. It never lowers it.
-// The node replies Mine; Missing if there is no such reader; or Other if a writer with another value holds
-// key.
+// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua.
 func ExtendShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 0)
 }
 
-// HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies
-// Created. If a writer with another value holds key, it changes nothing.
+// HealShared is ExtendShared, but adds a missing reader, unless a writer with another value holds key.
 func HealShared(l Lock, ttl int64) Command {
 	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
 type Downgrade struct {
-	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero if it has no waiters
+	Process Process  // of the caller; zero if it has no waiters
 	Leave   []Ticket // the tickets of the writer, which leave the queue
-	Blind   bool     // the user may not touch the queue, so the command does not name it
+	Blind   bool     // the command does not name the queue, because the user may not
 }
 
-// Extend does what ExtendShared does, or HealShared with heal. If key holds value as a writer's, it makes the
-// writer a reader: for ttl milliseconds, or for what is left of the key's TTL if that is longer. Then it takes
-// the tickets of d.Leave out of the queue, and tells the readers that have waited for that. The reply Mine has
-// the same additions as for Release.
+// Extend is ExtendShared, or with heal HealShared. It makes a writer with value a reader, for no less time, takes its
+// tickets out of the queue and tells the readers that have waited.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
@@ -137,14 +122,13 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	return r.command()
 }
 
-// ValidShared checks whether there is a reader with value. The node replies as to ExtendShared.
+// ValidShared checks whether there is a reader with value.
 func ValidShared(l Lock) Command {
 	return of(validSharedScript, l.key, l.value)
 }
 
-// ReleaseShared takes the reader with value out, and deletes key if no other reader is left. It raises the
-// register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing can
-// also mean that only other readers hold key.
+// ReleaseShared is Release for the reader with value: only the last one deletes key. Missing can also mean other
+// readers.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }

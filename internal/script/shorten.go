@@ -2,25 +2,20 @@ package script
 
 import _ "embed" // the source
 
-// This file makes the commands that end a lease whose keys stay for a rest of time. If a key has the value, it
-// lasts for the rest and no longer. These commands never make a key last longer, so they may be repeated, and may
-// come late. A rest is in milliseconds, and at least 1.
-//
-// In every other respect they do what the releases do, and the replies are the same. The node tells the first
-// waiter to ask again if a key lasts shorter now, because an earlier answer has told the waiter how long the key
-// lasts. It also does so if tickets enter or leave.
+// This file makes the commands that end a lease whose keys stay for a rest of time: see shorten.lua. They never make a
+// key last longer, so they may be repeated, and come late. Otherwise they are like the releases.
 
 //go:embed shorten.lua
 var shorten string
 
 var shortenScript = newScript(shorten)
 
-// Shorten shortens a lock. The reply is that to Release.
+// Shorten shortens a lock, and replies as to Release.
 func Shorten(l Lock, rest int64, process Process, turnover Turnover, fence Fence) Command {
 	return shortenOne(l, rest, l.queue(), process, turnover, fence)
 }
 
-// ShortenSlot does what Shorten does, for a slot of s.
+// ShortenSlot shortens a slot of s.
 func ShortenSlot(s *Semaphore, slot Lock, rest int64, process Process, turnover Turnover) Command {
 	return shortenOne(slot, rest, s.queue, process, turnover, Fence{})
 }
@@ -34,7 +29,7 @@ func shortenOne(l Lock, rest int64, queue any, process Process, turnover Turnove
 	return r.shortens(l.value, rest, 1, queues, process, turnover, fence)
 }
 
-// ShortenMulti shortens those keys of m that have the value. ParseReleasedMulti reads the reply.
+// ShortenMulti shortens m. ParseReleasedMulti reads the reply.
 func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence Fence) Command {
 	queues := turnover.queues(m.names.queues...)
 	r := newMultiRequest(shortenScript, m, 12)
@@ -43,8 +38,7 @@ func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence
 	return r.shortens(m.value, rest, len(m.names.locks), queues, process, turnover, fence)
 }
 
-// ShortenSlots shortens those slots that have the value. The reply is that to Release of a lock: Other if some
-// slots have another value, otherwise Missing if some are free.
+// ShortenSlots shortens several slots, and replies as to Release.
 func ShortenSlots(s *Semaphore, slots Slots, value any, rest int64, process Process, turnover Turnover) Command {
 	keys, queues := s.keysOf(slots), turnover.queues(s.queue)
 	r := newRequest(shortenScript, keyCount+1+len(keys)+16)
@@ -53,8 +47,7 @@ func ShortenSlots(s *Semaphore, slots Slots, value any, rest int64, process Proc
 	return r.shortens(value, rest, len(keys), queues, process, turnover, Fence{})
 }
 
-// shortens adds the arguments of shorten.lua for that many locks, whose keys r has already, and returns the
-// command.
+// shortens adds the arguments of shorten.lua to the keys.
 func (r *request) shortens(
 	value any, rest int64, locks int, queues []any, process Process, turnover Turnover, fence Fence,
 ) Command {

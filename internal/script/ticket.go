@@ -6,11 +6,9 @@ import (
 	"math/big"
 )
 
-// This file makes the texts that identify processes and waiters to the nodes. Each is kept as an argument
-// of commands, which saves an allocation for each command.
+// This file makes the texts that identify processes and waiters to the nodes, as arguments, which saves allocations.
 
-// A Process tells the nodes which waiters are of one process: 16 digits. The zero Process stands for no
-// process.
+// A Process tells the nodes which waiters are of one process: 16 digits. Zero is no process.
 type Process struct{ text any }
 
 // NewProcess returns a Process that nobody else has.
@@ -33,22 +31,19 @@ func (p Process) IsZero() bool { return p.text == nil }
 // String returns the text of p.
 func (p Process) String() string { return p.argument().(string) }
 
-// Channel returns the channel on which the process is told that a lock is free. The scripts build the same
-// name.
+// Channel returns the channel on which the process hears that a lock is free: scripts know it.
 func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket stands for no ticket. The ticket of a reader
-// has a kind after its text. The kind does not change the order of tickets.
+// A Ticket is a waiter's place in the queues of the nodes. Zero is no ticket. A reader's ends in a kind.
 type Ticket struct{ text any }
 
 const (
 	ticketLength = 49  // without the kind
-	shared       = "r" // the kind of a reader's ticket; in a queue, the kind of an exclusive one is a space
+	shared       = "r" // a reader's kind; in a queue, that of an exclusive ticket is a space
 )
 
-// The latest time and the priorities that have room in a ticket.
 const (
 	maxTicketTime = 1e16 - 1 // in microseconds: the year 2286
 
@@ -56,8 +51,8 @@ const (
 	MaxPriority = 999
 )
 
-// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters. The higher priority comes
-// first, then the earlier time, in microseconds. queue.lua finds the process in the text.
+// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters, first by the higher priority, then by
+// the earlier time, in microseconds. queue.lua finds the process in it.
 func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
 	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
 		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p.argument(), number))
@@ -71,7 +66,7 @@ func TicketOf(text string) Ticket {
 	return Ticket{text}
 }
 
-// Shared returns the reader's ticket with the place of t, which NewTicket has made.
+// Shared returns the reader's ticket in the place of t.
 func (t Ticket) Shared() Ticket {
 	if t.IsZero() || t.IsShared() {
 		return t
@@ -85,12 +80,11 @@ func (t Ticket) IsShared() bool { return len(t.String()) == ticketLength+len(sha
 // IsZero reports whether t is the zero Ticket.
 func (t Ticket) IsZero() bool { return t.text == nil }
 
-// String returns the text of t, with its kind if t is a reader's.
+// String returns the text of t.
 func (t Ticket) String() string { return t.argument().(string) }
 
 func (t Ticket) argument() any { return textOrNone(t.text) }
 
-// none is an empty text as an argument.
 var none any = ""
 
 func textOrNone(text any) any {

@@ -1,4 +1,4 @@
-// Package watch reads who holds a lock, for those who watch it. Between two reads it listens to what leaders tell.
+// Package watch reads who holds a lock, for those who watch it. Between reads it listens to leaders.
 package watch
 
 import (
@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// readEvery is how often a lock is read at least.
 	readEvery = time.Second
 
-	// runOut is how long after the end of a TTL the lock is read: nodes count TTLs in milliseconds.
+	// runOut is how long after a TTL a lock is read: nodes count milliseconds.
 	runOut = time.Millisecond
 
-	// newInspection is after how many reads it is forgotten which nodes deny the queue and the register.
+	// newInspection is after how many reads nodes that deny the queue and the register are asked for them again.
 	newInspection = 60
 )
 
 // A Lock is what somebody watches.
 type Lock struct {
 	Terms   *lease.Terms                 // of the reads
-	Led     string                       // the name that leaders may have; "" if the lock cannot be that of a leader
-	Holders func(lease.Inspected) string // returns a text; two texts differ if the holders do
+	Led     string                       // the name that leaders may have, if any
+	Holders func(lease.Inspected) string // a text that differs if the holders do, never empty
 }
 
 // A Watcher reads a lock for one goroutine.
@@ -34,16 +33,16 @@ type Watcher struct {
 	lock       Lock
 	inspection *lease.Inspection
 	hints      chan struct{} // has room for one: something may have changed
-	reads      int           // how many have begun
+	reads      int           // begun
 	pace       pace
 	next       time.Time // when the next read is due
-	holders    string    // what Lock.Holders returned for what Next returned last
+	holders    string    // the text of what Next returned last
 
-	// Leave ends the subscriptions. Any goroutine may call it, and call it again. Close does the same.
+	// Leave ends the subscriptions, as Close does. Any goroutine may call it, even twice.
 	Leave func()
 }
 
-// Begin returns a Watcher of l. The caller must not be held up by Close meanwhile: see lease.Keeper.BeginCall.
+// Begin returns a Watcher of l. Close must not hold up the caller meanwhile: see lease.Keeper.BeginCall.
 func Begin(l Lock) *Watcher {
 	w := &Watcher{lock: l, hints: make(chan struct{}, 1), Leave: func() {}}
 	if l.Led != "" && l.Terms.Keeper.BeginCall() { // Close waits for the end of the subscriptions
@@ -57,7 +56,7 @@ func Begin(l Lock) *Watcher {
 	return w
 }
 
-// hint makes w read soon. It does not block.
+// hint makes w read soon, without blocking.
 func (w *Watcher) hint() {
 	select {
 	case w.hints <- struct{}{}:
@@ -65,8 +64,8 @@ func (w *Watcher) hint() {
 	}
 }
 
-// Next reads until the holders are others than those that it has returned last, and returns what it has seen. The first call
-// returns after one read. ok is false when ctx is done or Close has begun: what that has cut short is told to nobody.
+// Next reads until the holders differ from those that it returned last, the first time once, and returns what it has
+// seen. ok is false when ctx is done or Close has begun.
 func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
 	for w.pause(ctx, time.Until(w.next), w.hints) && w.pause(ctx, w.pace.wait(time.Now()), nil) {
 		select {
@@ -84,7 +83,7 @@ func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
 				w.next = end
 			}
 		}
-		if holders := w.lock.Holders(seen); holders != w.holders { // no text is empty
+		if holders := w.lock.Holders(seen); holders != w.holders {
 			w.holders = holders
 			return seen, true
 		}
@@ -92,7 +91,7 @@ func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
 	return lease.Inspected{}, false
 }
 
-// pause does what lease.Keeper.Pause does, without a timer if d is not positive.
+// pause is lease.Keeper.Pause, without a timer if d is not positive.
 func (w *Watcher) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	keeper := w.lock.Terms.Keeper
 	if d <= 0 {
@@ -101,7 +100,7 @@ func (w *Watcher) pause(ctx context.Context, d time.Duration, early <-chan struc
 	return keeper.Pause(ctx, d, early)
 }
 
-// read reads the lock once. It reports false if Close or the end of ctx has cut it short.
+// read reports false if Close or the end of ctx has cut it short.
 func (w *Watcher) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	keeper := w.lock.Terms.Keeper
 	if !keeper.BeginCall() {
@@ -116,8 +115,7 @@ func (w *Watcher) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	return seen, ctx.Err() == nil && !keeper.IsClosed()
 }
 
-// A pace spaces reads, however many hints there are: mostInARow at once, and then one every spacing. So there are at most
-// 20 in a second.
+// A pace spaces reads: mostInARow at once, then one every spacing, so at most 20 in a second.
 type pace struct{ spent time.Time }
 
 const (
@@ -125,7 +123,7 @@ const (
 	spacing    = 100 * time.Millisecond
 )
 
-// wait returns how long the next read must wait at now. It need not wait if that is not positive.
+// wait returns how long a read must wait; it may be negative.
 func (p *pace) wait(now time.Time) time.Duration {
 	if p.spent.Before(now) {
 		return 0
@@ -133,7 +131,6 @@ func (p *pace) wait(now time.Time) time.Duration {
 	return p.spent.Sub(now) - (mostInARow-1)*spacing
 }
 
-// note notes that a read begins at now.
 func (p *pace) note(now time.Time) {
 	if p.spent.Before(now) {
 		p.spent = now
@@ -141,17 +138,13 @@ func (p *pace) note(now time.Time) {
 	p.spent = p.spent.Add(spacing)
 }
 
-// Leaders tell those who watch a name that they lead, or do not lead any more. Nobody relies on what a message says: it
-// makes a watcher read the lock.
-
-// The messages.
+// The messages of leaders. Nobody relies on them: they make a watcher read.
 const (
 	Leads  = "leads"
 	Leaves = "leaves"
 )
 
-// Tell publishes a message to those who watch the name. It waits for no node, and sends nothing after Close has begun. If
-// a node does not answer, or denies PUBLISH, those who listen there find out by their next read.
+// Tell publishes a message to those who watch the name. It waits for no node, and sends nothing after Close has begun.
 func Tell(k *lease.Keeper, name, message string) {
 	if !k.BeginCall() {
 		return
@@ -160,9 +153,8 @@ func Tell(k *lease.Keeper, name, message string) {
 	k.Set.Publish(script.LeaderChannel(name), message)
 }
 
-// listen subscribes to the messages for a name on all nodes, until left is closed or Close has begun. It is a call of k that
-// has begun, and ends it. It does not wait for the nodes. A node that refuses is not asked again. hint is called when the
-// leader may have changed. It must not block.
+// listen subscribes to the messages for a name on all nodes, without waiting, until left is closed or Close has begun.
+// It ends the call of k that has begun. hint must not block.
 func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (ended <-chan struct{}) {
 	var all []wire.Subscription
 	for _, n := range k.Set.Nodes {
@@ -190,7 +182,7 @@ func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (en
 // A listener receives what a node sends.
 type listener struct{ hint func() }
 
-// Subscribed implements wire.Listener. Messages of the time before may be lost.
+// Subscribed implements wire.Listener. Earlier messages may be lost.
 func (l listener) Subscribed() { l.hint() }
 
 // Message implements wire.Listener.
