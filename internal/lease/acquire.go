@@ -13,18 +13,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the attempt
-// begins once the nodes have answered a PING.
+// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the
+// attempt begins once the nodes have answered a PING.
 const shortExpiry = 100 * time.Millisecond
 
-// connecting is how long an attempt with a short expiry waits for connections: as long as one with an expiry of 8 s.
+// connecting is for how long: as with an expiry of 8 s.
 var connecting = quorum.Limits{
 	Decide: 400 * time.Millisecond, Node: 400 * time.Millisecond, Open: 4 * time.Second, Reach: time.Second, Far: 750 * time.Millisecond,
 }
 
-// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
-// turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
-// the caller releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
+// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes. turn,
+// which may be nil, is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have
+// left on the nodes. The lease is nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue(start)
 	if err != nil {
@@ -43,8 +43,8 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now()
 	}
 	if _, guard := set.Guard(); guard != 0 && t.Fencing {
-		// The restart guard keeps tokens in order only if a proposal is no older than margin says. So the connections
-		// are opened before the proposal is made.
+		// The guard keeps tokens in order only if a proposal is no older than margin says. So connections are opened
+		// first.
 		if !set.IsOpen() {
 			set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 			start = clock.Now()
@@ -55,7 +55,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
 		}
-		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
+		start = clock.Now() // again
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
@@ -86,7 +86,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.rare.far.Store(0)
-		op.rare.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
+		op.rare.fence = fence(next).Kept() // for the next Brief
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
 		touched = touched || touches(res)
 	}
@@ -101,9 +101,8 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks all nodes again which servers they are, because too few of them were different servers. It returns
-// two nodes that are one server if that is still so, otherwise nil. It must ask, because the address of a node may
-// lead to another server by now, and an attempt sends nothing else that would show it.
+// stillDuplicate asks all nodes which servers they are, because too few were different. The address of a node may lead
+// to another server by now, and nothing else would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -111,8 +110,7 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round. Unless the outcome is
-// Won, nothing is held, and the caller must release what the round may have set.
+// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -135,7 +133,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// keepOnly gives back what nodes may have granted l beyond what it has won. Nodes that answer later: see returnSurplus.
+// keepOnly gives back what nodes may have granted l beyond won. Nodes that answer later: see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
 	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
@@ -148,7 +146,6 @@ func (l *Lease) keepOnly(won claim.Winner) {
 	}
 }
 
-// needRare gives l a rareLease of its own if its acquire needs one.
 func (l *Lease) needRare(at script.Place, turn Turn) {
 	switch _, tallies := l.claim.(claim.Tallier); {
 	case tallies:
@@ -163,8 +160,8 @@ func (l *Lease) needRare(at script.Place, turn Turn) {
 	l.rare.place, l.rare.turn = at, turn
 }
 
-// rareWithSurplus returns a rareLease with a surplus, for a lease that acquires a claim.Tallier on n nodes. Other
-// claims have no surplus: a node grants all of such a claim, or nothing.
+// rareWithSurplus returns a rareLease with a surplus, for a claim.Tallier on n nodes. Of other claims a node grants
+// all, or nothing.
 func rareWithSurplus(n int) *rareLease {
 	type both struct {
 		rareLease
@@ -175,12 +172,11 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value. It is the lease itself, which saves an allocation. It is no
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. It is no
 // quorum.Winner, because its caller checks after the round whether the nodes answered in time.
 type acquire Lease
 
-// Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
-// that are down.
+// Brief sets Explain, because the caller must tell a taken lock from nodes that are down.
 func (a *acquire) Brief() quorum.Brief {
 	l := (*Lease)(a)
 	c := l.Claim()
@@ -194,42 +190,36 @@ func (a *acquire) Brief() quorum.Brief {
 	return b
 }
 
-// Tally implements claim.Tallier. It is called only if the claim is one.
+// Tally is called only if the claim is a claim.Tallier.
 func (a *acquire) Tally(r claim.Rule) claim.Tally {
 	return (*Lease)(a).Claim().(claim.Tallier).Tally(r)
 }
 
-// call returns the command that acquires c, from a place in the queues.
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
 	return c.Acquire(max(ttl, timing.MinHold), at, a.rare.fence)
 }
 
-// Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a node where the
-// claim was free has granted it, see Judge.
+// Repeat asks for a claim that was free if a user has made the value, which may be another lease's, too: see Judge.
 func (a *acquire) Repeat() (claim.Call, bool) {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
 	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.rare.place, a.rare.fence, !a.terms.UserValues), true
 }
 
-// CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
-// without a look at the queue. The other nodes look.
+// CanDoWithout lets a reader without a ticket in, although the node denies it the queue. The other nodes look at
+// theirs.
 func (a *acquire) CanDoWithout() bool {
 	return a.terms.Claim.Shares() && a.rare.place.Ticket.IsZero()
 }
 
-// Lacks implements quorum.Fallback.
 func (a *acquire) Lacks(i int) bool { return a.terms.lacksQueue(i) }
 
-// Without implements quorum.Fallback.
 func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), script.Place{Blind: true}) }
 
-// Began implements quorum.Timed.
 func (a *acquire) Began() time.Duration { return a.First.Mono }
 
-// Sending implements quorum.Recorder.
 func (a *acquire) Sending(i int) {
 	if u := a.rare.use; u != nil {
 		u.sending(i)
@@ -237,24 +227,21 @@ func (a *acquire) Sending(i int) {
 	a.writes.sending(i)
 }
 
-// Unsent implements quorum.Recorder.
 func (a *acquire) Unsent(i int) {
 	a.writes.unsent(i)
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
-// far ahead already, the missing nodes show how high a quorum is. If no node is far ahead, none can: the
-// missing nodes of a blocked round are no quorum.
+// MayWait implements quorum.Waiter. The round goes on while a quorum of nodes can turn out to be far ahead. If it is
+// already, the missing nodes show how high a quorum is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
-// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that
-// round failed only because its proposal was too low: without the nodes that have another value or have failed, a
-// quorum must still be possible, or a quorum must be far ahead. known is the highest token that this process has seen
-// by now, including in late answers.
+// beyondRegisters returns the next proposal after a round with the result res. It is 0 unless only a too low proposal
+// made the round fail: the nodes that have no other value and have not failed, or those far ahead, are a quorum. known
+// is the highest token that this process has seen.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:
@@ -280,73 +267,70 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 // Check asks the nodes whether they hold the claim of l.
 func (l *Lease) Check(ctx context.Context) quorum.Result { return l.check(ctx, l.terms.Heals) }
 
-// check does what Check does. heals says that a node on which the claim is missing disproves nothing.
+// check is Check. heals says that a node on which the claim is missing disproves nothing.
 func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	for {
 		limits, c := l.terms.Timing.limits(), l.Claim()
 		limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 		limits.Over = l.Done()
 		res := l.terms.Keeper.Set.Start(ctx, check{l, c, heals}, l.terms.WaitAll).Wait(ctx, limits)
-		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, for the reader's claim
+		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, as a reader
 			return res
 		}
 	}
 }
 
-// A check is the operation that asks the nodes whether they hold a lease's claim.
+// A check asks the nodes whether they hold a lease's claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
 	heals bool
 }
 
-// Repeat implements quorum.Repeater.
 func (c check) Repeat() (claim.Call, bool) { return c.claim.Check(), true }
 
-// Brief implements quorum.Operation.
 func (c check) Brief() quorum.Brief {
 	b := c.lease.terms.brief(quorum.Valid, c.claim.Check())
 	b.Disproves, b.Heals = true, c.heals
 	return b
 }
 
-// A Turn is an attempt of a waiter that has a place in the queues. It hears every answer of a node, also one that comes
-// too late to count.
+// A Turn is an attempt of a waiter that has a place in the queues. It hears every answer, also one too late to count.
 type Turn interface {
-	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
+	// Room returns memory for the lease of the attempt: zero, and used once.
 	Room() *Room
 
-	// Heard tells what a node has answered: in which lines of the claim nothing was in the way. counts says whether a grant
-	// of the node would count for the claim. It would not if the node has failed, or if its restart guard ignores it.
+	// Heard tells in which lines of the claim nothing was in the way on a node. counts says whether a grant of the node
+	// would count: it would not if the node has failed, or if its restart guard ignores it.
 	Heard(node int, lines claim.Lines, counts bool)
 
 	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
 	IsPatient() bool
 
-	// Denied tells that a node denies the client's user access to the queue.
+	// Denied tells that a node denies the client's user the queue.
 	Denied()
 
 	// NoQueue tells that a node has a key of another type in place of the queue.
 	NoQueue()
 
-	// Barred tells that a node has failed for a reason that a repetition does not change: see wire.IsPermanent.
+	// Barred tells of a failure that a repetition does not change: see wire.IsPermanent.
 	Barred(node int, err error)
 }
 
-// Room is memory for what is rare of the lease that an attempt makes. It is used once.
+// Room is memory for the rareLease of an attempt.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It is not a part of Lease, so that the
-// others have no room for it. Its address does not change once others can see the lease.
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address does not change once
+// others can see the lease.
 type rareLease struct {
-	place   script.Place  // in the queues of the nodes; without a ticket it enters none
+	place   script.Place  // without a ticket it enters no queue
 	turn    Turn          // nil if nobody waits
 	surplus *surplus      // nil if the claim can have none
-	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
-	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
-	use     *use          // of a value that may come back, nil for others; it does not change once a command is sent
-	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
+	fence   script.Fence  // with the proposed token, zero for none; only the goroutine of Acquire changes it
+	far     atomic.Uint64 // nodes whose register is far ahead, but can be followed: see tokens.go
+	use     *use          // of a value that may come back, else nil; fixed once a command is sent
+	token   uint64        // the lease's fencing token, once won; guarded by Lease.mu
 }
 
-// noRareLease is that of all acquires that need none. It never changes.
+// noRareLease serves all leases that need none. It never changes.
 var noRareLease rareLease

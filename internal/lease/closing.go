@@ -18,12 +18,11 @@ import (
 // BeginClose reports whether the caller is the first to close k. That caller must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
-// maxGrace bounds for how long a Close or an Unlock goes on after its context has ended.
+// maxGrace bounds for how long a Close or an Unlock outlasts its context.
 const maxGrace = 500 * time.Millisecond
 
-// Grace returns a context that ends with ctx, but only after a node deadline of that length, or after maxGrace if that is
-// less. A release that is written meanwhile can be confirmed, so that nothing is left if the program ends then. The caller
-// must call stop.
+// Grace returns a context that outlasts ctx by deadline, or by maxGrace if that is less. So a release that is written
+// meanwhile can be confirmed. The caller must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
 	at := time.Now().Add(min(deadline, maxGrace))
 	later, _, stop = Outlasting(ctx, func(later context.Context) error {
@@ -33,8 +32,8 @@ func Grace(ctx context.Context, deadline time.Duration) (later context.Context, 
 	return later, stop
 }
 
-// Outlasting returns a context with the values of ctx that goes on when ctx ends. Then it calls ended in a goroutine, and
-// ends with the cause that this returns, unless that is nil. end ends it, too. The caller must call stop.
+// Outlasting returns a context with the values of ctx that goes on when ctx ends. Then it calls ended in a goroutine,
+// and ends with the cause that this returns, unless that is nil. The caller may call end, and must call stop.
 func Outlasting(ctx context.Context, ended func(later context.Context) error) (later context.Context, end context.CancelCauseFunc, stop func()) {
 	later, end = context.WithCancelCause(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -48,7 +47,7 @@ func Outlasting(ctx context.Context, ended func(later context.Context) error) (l
 	}
 }
 
-// Linger waits until ctx ends, but no longer than the given time. It returns a context that has ended for the same reason.
+// Linger waits until ctx ends, but no longer than at. It returns a context that has ended for the same reason.
 func Linger(ctx context.Context, at time.Time) context.Context {
 	ctx, stop := context.WithDeadline(ctx, at)
 	defer stop()
@@ -57,19 +56,19 @@ func Linger(ctx context.Context, at time.Time) context.Context {
 }
 
 // Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
-// waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
-// run out. It waits for the other nodes as long as some node settles a release within timeout. Even if ctx is done, it
-// gives the operations under way, and then the releases, the time of a Grace each.
+// waiting for that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and
+// for the other nodes as long as one of them settles a release within timeout. Even if ctx is done, it gives the
+// operations under way, and then the releases, a Grace each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
-	k.extensions.Close() // no watchdog starts a round any more
-	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
+	k.extensions.Close()
+	k.expiries.Close() // ends and releases every held lease
 	k.recall()
 	// Operations under way give up at their next step, or have a deadline.
 	k.awaitOperations(ctx, timeout)
-	k.recall() // what they have left
+	k.recall() // what the operations have left
 	leave()
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
@@ -88,8 +87,8 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	return k.rest(silent, reason)
 }
 
-// recall takes back what waits for a connection: first what may set a value, and then the releases where nothing has set
-// one. So Close need not wait for nodes to which nothing was sent.
+// recall takes back what waits for a connection, so that Close need not wait for nodes to which nothing was sent: what
+// may set a value, then the releases where nothing has.
 func (k *Keeper) recall() {
 	k.Set.Recall(func(to wire.Receiver, _ int) bool {
 		f, is := to.(filling)
@@ -101,8 +100,8 @@ func (k *Keeper) recall() {
 	})
 }
 
-// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It reports false when the keys
-// have run out first, and when ctx is done, with the cause of that.
+// awaitQuorums waits until a quorum has confirmed each release that goes on. It reports false when the keys have run
+// out first, and when ctx is done, with its cause.
 func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
 		open, lasts := k.unsettled.opens(clock.Now())
@@ -118,8 +117,7 @@ func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	}
 }
 
-// awaitOthers waits until all nodes have confirmed all releases, until none has settled one for the length of timeout, or
-// until ctx is done.
+// awaitOthers waits until all nodes have confirmed all releases, none has settled one for timeout, or ctx is done.
 func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	for {
 		last := time.Duration(k.lastSettled.Load())
@@ -130,8 +128,7 @@ func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// awaitChange waits until the unsettled releases have changed. It reports false if they have not after d, or when ctx is
-// done.
+// awaitChange reports false if the unsettled releases have not changed after d, or when ctx is done.
 func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -144,8 +141,7 @@ func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// awaitOperations waits until no operation is under way, until no node has settled a release for the length of timeout, or
-// until ctx is done.
+// awaitOperations waits until no operation is under way, no node has settled a release for timeout, or ctx is done.
 func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
 	done := k.operations.zero()
 	ctx, stop := Grace(ctx, timeout)
@@ -178,16 +174,15 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 
 // A Rest is what Close has left on the nodes.
 type Rest struct {
-	Names    []string      // the locks whose release no quorum has confirmed; sorted, each once
-	Attempts int           // how many of Names nobody has held: only failed attempts are released
+	Names    []string      // those whose release no quorum has confirmed; sorted, each once
+	Attempts int           // how many of Names nobody has held
 	Within   time.Duration // for how much longer a key of them may last; negative if all must have run out
-	Nodes    claim.Nodes   // the nodes that have not confirmed it
-	Errs     []error       // by node: why it has not confirmed
+	Nodes    claim.Nodes   // that have not confirmed it
+	Errs     []error       // by node: why not
 	Reason   error         // why the context of Close has ended, if that has cut the wait
 }
 
-// rest returns what is left, and tells the observers of each node on which something is. silent is the error of a node
-// that has said nothing; reason is why the context of Close has ended, nil if it has not.
+// rest returns what is left, and tells the observers. silent is the error of a node that has said nothing.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -218,10 +213,8 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 	return r
 }
 
-// errUnconfirmed is the error of a node for whose answer Close has not waited.
 var errUnconfirmed = errors.New("it has not confirmed the release")
 
-// tellLeft tells the observers what node n has not confirmed.
 func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	type sum struct {
 		tell   Events
@@ -240,27 +233,26 @@ func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	}
 }
 
-// unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
+// unsettled lists the releases that some node has not settled. Close waits for them, and says which are left.
 type unsettled struct {
 	mu  sync.Mutex // guards what follows, and the seats of the releases
-	all []unended  // in no order
+	all []unended
 
 	// While Close counts them:
 	counts  bool
-	open    int           // releases that no quorum has confirmed, and that have not ended
-	partial int           // releases that some node has not confirmed, and that have not ended
+	open    int           // not ended, and not confirmed by a quorum
+	partial int           // not ended, and not confirmed by all nodes
 	changed chan struct{} // has an element when open or partial may have become 0
-	left    []left        // releases that have ended, although not all nodes have confirmed them
+	left    []left        // ended without the confirmation of all nodes
 	errs    []error       // by node: why its last release failed
 }
 
-// An unended is a release that has not ended.
 type unended struct {
 	*Release
-	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
+	won, complete bool // confirmed by a quorum, by all nodes; known only while Close counts
 }
 
-// A seat is the index of a release in unsettled.all, which guards it; noSeat once the release has ended.
+// A seat is the index of a release in unsettled.all, which guards it.
 type seat int32
 
 const noSeat seat = -1
@@ -284,7 +276,6 @@ func (u *unsettled) add(rel *Release) {
 	}
 }
 
-// remove takes off a release. Every node has settled it, or it has given up the others.
 func (u *unsettled) remove(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -322,7 +313,6 @@ func (u *unsettled) noteLocked(rel *unended, won, complete bool) {
 	}
 }
 
-// begin begins to count for what Close waits.
 func (u *unsettled) begin(nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -334,7 +324,7 @@ func (u *unsettled) begin(nodes int) {
 	}
 }
 
-// progressed notes that one more node may have confirmed a release, which may have ended.
+// progressed notes that one more node may have confirmed rel.
 func (u *unsettled) progressed(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -343,12 +333,10 @@ func (u *unsettled) progressed(rel *Release) {
 	}
 }
 
-// countLocked notes who has confirmed rel.
 func (u *unsettled) countLocked(rel *unended) {
 	u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
 }
 
-// failed notes why a release has failed on node i.
 func (u *unsettled) failed(i int, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -357,21 +345,19 @@ func (u *unsettled) failed(i int, err error) {
 	}
 }
 
-// count returns how many releases some node has not settled.
 func (u *unsettled) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.all)
 }
 
-// partials returns how many releases some node has not confirmed.
 func (u *unsettled) partials() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.partial
 }
 
-// keepTimes begins to keep the times that say when the keys of all releases have run out.
+// keepTimes begins to keep the times that say when keys have run out.
 func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -380,8 +366,8 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last. lasts is negative
-// if all of these keys must have run out.
+// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last: negative if
+// all must have run out.
 func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	lasts = -1
 	u.mu.Lock()
@@ -394,11 +380,11 @@ func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	return u.open, lasts
 }
 
-// rest returns what is left of all releases: those that have ended without all nodes, and those that go on.
+// rest returns the releases that not all nodes have confirmed, ended or not.
 func (u *unsettled) rest() (all []left, errs []error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.counts = false // what ends now has its place in all
+	u.counts = false
 	all = u.left
 	for _, rel := range u.all {
 		if nodes := rel.unconfirmed(); nodes != 0 {
@@ -409,21 +395,19 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	return all, u.errs
 }
 
-// closeWindow bounds how many releases may be unanswered at one node during Close. That many keep a
-// connection busy. It is far below the limit at which a pool refuses even reserved requests, because
-// several Redsyncs on the same clients may close at once.
+// closeWindow keeps a connection busy. It is far below the limit at which a pool refuses even reserved requests,
+// because several Redsyncs on the same clients may close at once.
 const closeWindow = 1024
 
-// A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
-// are unanswered at any time. The others wait in the order in which they came or were put back. Without a
-// drain the pool would refuse a third of fifty thousand releases that are sent at once.
+// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered. The others wait
+// in order. Without a drain, the pool would refuse a third of fifty thousand releases.
 type drain struct {
 	mu      sync.Mutex // guards what follows
-	sent    int        // unanswered
+	sent    int
 	waiting []*Release
 }
 
-// enter reports whether rel may be sent at once. Otherwise rel waits until leave sends it.
+// enter reports whether rel may be sent at once. Otherwise rel waits for leave.
 func (d *drain) enter(rel *Release) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -435,8 +419,8 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees the place of a release that has been answered or refused, and sends the next waiting release.
-// It is a loop, because the pool may refuse every waiting release in turn: a recursion would get too deep.
+// leave frees the place of a release, and sends the next. It is a loop, because the pool may refuse every one in turn:
+// a recursion would get too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -445,8 +429,7 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the freed place to the next waiting release, and returns that release. If none waits,
-// replace returns nil.
+// replace gives the freed place to the next release and returns it, nil if none waits.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -460,10 +443,9 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack is for a release that the pool has refused because too many replies are outstanding. It puts rel
-// behind the waiting releases, gives up its place and reports true. The reply to another
-// release of the drain then sends the first of them. If no other release is under way, or if the pool refused
-// for another reason, putBack does nothing and reports false.
+// putBack makes a release wait again that the pool has refused because too many replies are outstanding, and reports
+// true. The reply to another release of the drain sends the next one. So if no other is under way, putBack reports
+// false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

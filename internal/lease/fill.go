@@ -9,26 +9,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file fills up a lease that was won while nodes refused it. Those nodes had the value of a rival, who has rolled
-// back since. Nothing else would set the key there, so the lease would stand on a bare quorum: one node that forgets
-// its keys would admit a second holder.
+// This file fills up a lease that was won while nodes refused it. They had the value of a rival, who has rolled back
+// since. Otherwise the lease would stand on a bare quorum: one node that forgets its keys would admit a second holder.
 //
-// A fill sets the key on such a node if nothing else is there. It is noted like an acquire, and goes out in the order
-// of the node's commands, so that the release undoes it. It proves nothing: somebody else may have counted a grant of
-// the node that the node has forgotten. So no vote counts before the node has confirmed that the fill has set the key.
-// After that the votes for extensions count like those of a healed key if the node has a restart guard, or if the lease
-// heals. Without a guard they count once the TTL has passed since: then no attempt with such a grant can still win.
+// A fill sets the key on such a node if nothing else is there. It is noted like an acquire, so that the release undoes
+// it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So no vote counts before
+// the node has confirmed the fill. Then the votes for extensions count if the node has a restart guard, or the lease
+// heals; otherwise once the TTL has passed, because no attempt with such a grant can still win.
 //
-// A key that is there although nothing has set it after the refusal does not count. Then two addresses lead to one
-// server, which has granted the lease at the other one.
+// A key that nothing has set after the refusal does not count: two addresses lead to one server.
 
 const (
 	fillDelay = 20 * time.Millisecond // from the win to the first fill; it doubles with each
 	maxFills  = 6
 )
 
-// refusedBy notes that node i has refused l. If l is held already, or has even ended and left its keys for a minimal
-// hold, refusedBy sets the alarm for a fill.
+// refusedBy notes that node i has refused l. If l is held already, or its keys stay for a minimal hold, it sets the
+// alarm for a fill.
 func (l *Lease) refusedBy(i int) {
 	l.writes.nodes[i].And(^int64(setLater))
 	l.writes.nodes[i].Or(lacking | refused)
@@ -40,17 +37,17 @@ func (l *Lease) refusedBy(i int) {
 	}
 }
 
-// fillsLocked reports whether nodes lack the value of l, or may do so. If l was handed over, a node may refuse the acquire
-// after l has begun, and refusedBy is not called for l.
+// fillsLocked reports whether nodes lack the value of l, or may do so: if l was handed over, a node may refuse the
+// acquire later, without a call of refusedBy for l.
 func (l *Lease) fillsLocked() bool {
-	var nodes nodeWrites // of all nodes
+	var nodes nodeWrites
 	for i := range l.writes.nodes {
 		nodes |= l.writes.onNode(i)
 	}
 	return nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits()
 }
 
-// nextFillLocked returns the time of the next fill, or the time at if that comes first or enough fills were sent.
+// nextFillLocked returns the time of the next fill, or at if that is earlier or enough fills were sent.
 func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	if l.fills >= maxFills {
 		return at
@@ -61,12 +58,11 @@ func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	return at
 }
 
-// fillUp fills l up if nodes lack its value. Its caller is the alarm of l.
 func (l *Lease) fillUp() {
 	l.mu.Lock()
 	fills := l.fillsLocked()
 	l.mu.Unlock()
-	if !fills { // most leases lack no node, and need no mutex extending
+	if !fills { // most leases need no extending
 		return
 	}
 	x := l.extensions()
@@ -97,15 +93,14 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked returns how long the keys of l last from now on, by the clock on which less time has passed: the keys
-// that are set now must not run out before the others.
+// keysLeftLocked returns how long the keys of l last by the slower clock: those set now must not run out before the
+// others.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))
 	return max(ttl-now.LeastSince(l.validity.Start), t.MinHold-now.LeastSince(l.First)).Truncate(time.Millisecond)
 }
 
-// sendFill sends a fill to some nodes: see sendingFill.
 func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	set := l.terms.Keeper.Set
 	to &= set.Rule().All()
@@ -114,7 +109,7 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 			continue
 		}
 		l.rare.use.sending(i)
-		// The node may lack the script, and fills are rare.
+		// The node may lack the script.
 		err := n.Send(wire.Request{
 			Args: call.Command.InFull(), Within: l.terms.Timing.NodeTimeout, To: filling{l, call}, Tag: i,
 		})
@@ -125,14 +120,12 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	}
 }
 
-// A filling takes the replies to a fill.
 type filling struct {
 	lease *Lease
 	call  claim.Call
 }
 
-// Receive implements wire.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms
-// nothing.
+// Receive takes the reply. A refusal of a plain lock does not say whose value is there, so it confirms nothing.
 func (f filling) Receive(i int, reply wire.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
@@ -147,9 +140,9 @@ func (f filling) Receive(i int, reply wire.Reply) {
 	f.lease.rare.use.replied(i, reply)
 }
 
-// extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without
-// a guard the fill does not count for the TTL. If a node that has granted l goes down meanwhile, only what is left of the
-// validity then saves l: long enough to send an open round once more.
+// extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL.
+// If a node that has granted l goes down meanwhile, what is left of the validity must be enough to send a round once
+// more.
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing
@@ -157,9 +150,8 @@ func (l *Lease) extendSoon(n *quorum.Node) {
 	}
 }
 
-// fillRest sends a fill to those of some nodes that lack the value of l, if l has ended by Unlock. The key lasts for
-// the rest of the minimal hold. fillRest returns these nodes, and sets the alarm for the next fill. The caller sends a
-// release next, which keeps the keys for the rest, too.
+// fillRest sends a fill for the rest of the minimal hold to those of some nodes that lack the value after Unlock,
+// returns them, and sets the alarm for the next fill. The caller sends a release next, which keeps the keys, too.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
 	c, outlived, lacks := l.claim, l.outlived, l.writes.lacks()&on

@@ -14,11 +14,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but not by two goroutines
+// An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but by one goroutine
 // at once.
 type Inspection struct {
 	terms *Terms
-	lacks atomic.Uint64 // the claim.Nodes on which the client cannot use the keys beside the lock's own
+	lacks atomic.Uint64 // nodes on which the client cannot use the keys beside the lock's own
 }
 
 // NewInspection returns an Inspection of the locks of t.
@@ -28,20 +28,18 @@ func NewInspection(t *Terms) *Inspection { return &Inspection{terms: t} }
 type Inspected struct {
 	*claim.Sighting
 	quorum.Result
-	Votes []claim.Vote // by node, also if the round was won: then Result.Votes is nil
-	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
+	Votes []claim.Vote // by node, also if the round was won
+	Lacks claim.Nodes  // nodes of which only the lock itself is known
 }
 
-// A look is one round of an Inspection.
 type look struct {
 	*Inspection
 	start clock.Instant
 }
 
-// errNotAwaited is why a node has said nothing although it may be well: the others were enough.
 var errNotAwaited = errors.New("it was not waited for, because the others were enough")
 
-// Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
+// Run asks the nodes. With waitAll it waits for each until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
 	start := clock.Now()
@@ -62,10 +60,10 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 // ownerTimeout is how long a call that gives up waits for the nodes to tell the owner.
 const ownerTimeout = 50 * time.Millisecond
 
-// AskOwner asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
-// value, or if too few nodes answer in time.
+// AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no holder says so in its
+// value, or too few nodes answer.
 func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
-	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
+	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // not a limit of the round: a node that is too slow for it is not late
 	defer cancel()
 	i := NewInspection(t)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())
@@ -95,8 +93,7 @@ func (i *Inspection) Brief() quorum.Brief {
 // Repeat implements quorum.Repeater.
 func (i *Inspection) Repeat() (claim.Call, bool) { return i.Brief().Call, true }
 
-// Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
-// no value there does not show that nobody holds the lock.
+// Judge takes no word from a server that may have forgotten what it granted: no value there would prove nothing.
 func (l look) Judge(node int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
 		l.lacks.Or(1 << node)
