@@ -13,18 +13,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the
-// attempt begins once the nodes have answered a PING.
+// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With less, the attempt
+// begins once the nodes have answered a PING.
 const shortExpiry = 100 * time.Millisecond
 
-// connecting is for how long: as with an expiry of 8 s.
+// connecting is how long they may take: as with an expiry of 8 s.
 var connecting = quorum.Limits{
 	Decide: 400 * time.Millisecond, Node: 400 * time.Millisecond, Open: 4 * time.Second, Reach: time.Second, Far: 750 * time.Millisecond,
 }
 
-// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes. turn,
-// which may be nil, is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have
-// left on the nodes. The lease is nil if nothing was sent for it.
+// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues. turn, which may be nil,
+// is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have left on the nodes.
+// The lease is nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue(start)
 	if err != nil {
@@ -43,8 +43,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now()
 	}
 	if _, guard := set.Guard(); guard != 0 && t.Fencing {
-		// The guard keeps tokens in order only if a proposal is no older than margin says. So connections are opened
-		// first.
+		// Tokens stay in order only if a proposal is no older than margin says. So connections are opened first.
 		if !set.IsOpen() {
 			set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 			start = clock.Now()
@@ -55,7 +54,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
 		}
-		start = clock.Now() // again
+		start = clock.Now()
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
@@ -74,10 +73,10 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	if first && !res.Won && ctx.Err() == nil {
-		set.IdentifyLater() // a failed attempt does not wait: it would keep others from the nodes that have granted
+		set.IdentifyLater() // a failed attempt keeps others from the nodes that have granted
 	}
 	touched := touches(res)
-	for range maxCatchUps { // while only the token is in the way
+	for range maxCatchUps {
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
@@ -86,7 +85,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.rare.far.Store(0)
-		op.rare.fence = fence(next).Kept() // for the next Brief
+		op.rare.fence = fence(next).Kept()
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
 		touched = touched || touches(res)
 	}
@@ -101,8 +100,8 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks all nodes which servers they are, because too few were different. The address of a node may lead
-// to another server by now, and nothing else would show it.
+// stillDuplicate asks which servers the nodes are, because too few were different. An address may lead to another
+// server by now, and nothing else would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -110,7 +109,7 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round.
+// outcome returns how the attempt has ended, and gives l what it has won.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -118,7 +117,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		o.Kind, o.Duplicate = Duplicates, d
 	case res.Won && l.NotHeld(clock.Now()) == nil:
 		o.Kind = Won
-		if t, ok := res.Tally.(claim.LateTally); ok { // only the tally knows which claim it is
+		if t, ok := res.Tally.(claim.LateTally); ok {
 			won := t.Won()
 			l.Replace(won)
 			l.keepOnly(won)
@@ -133,7 +132,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// keepOnly gives back what nodes may have granted l beyond won. Nodes that answer later: see returnSurplus.
+// keepOnly gives back what nodes have granted l beyond won. For later answers see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
 	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
@@ -160,8 +159,7 @@ func (l *Lease) needRare(at script.Place, turn Turn) {
 	l.rare.place, l.rare.turn = at, turn
 }
 
-// rareWithSurplus returns a rareLease with a surplus, for a claim.Tallier on n nodes. Of other claims a node grants
-// all, or nothing.
+// rareWithSurplus is for a claim.Tallier on n nodes. Of other claims a node grants all, or nothing.
 func rareWithSurplus(n int) *rareLease {
 	type both struct {
 		rareLease
@@ -172,11 +170,11 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. It is no
-// quorum.Winner, because its caller checks after the round whether the nodes answered in time.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Its caller checks
+// after the round whether the nodes answered in time, so it is no quorum.Winner.
 type acquire Lease
 
-// Brief sets Explain, because the caller must tell a taken lock from nodes that are down.
+// Brief sets Explain, to tell a taken lock from nodes that are down.
 func (a *acquire) Brief() quorum.Brief {
 	l := (*Lease)(a)
 	c := l.Claim()
@@ -190,7 +188,6 @@ func (a *acquire) Brief() quorum.Brief {
 	return b
 }
 
-// Tally is called only if the claim is a claim.Tallier.
 func (a *acquire) Tally(r claim.Rule) claim.Tally {
 	return (*Lease)(a).Claim().(claim.Tallier).Tally(r)
 }
@@ -201,15 +198,14 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	return c.Acquire(max(ttl, timing.MinHold), at, a.rare.fence)
 }
 
-// Repeat asks for a claim that was free if a user has made the value, which may be another lease's, too: see Judge.
+// Repeat accepts only a free claim if a user has made the value, which may be another lease's, too.
 func (a *acquire) Repeat() (claim.Call, bool) {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
 	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.rare.place, a.rare.fence, !a.terms.UserValues), true
 }
 
-// CanDoWithout lets a reader without a ticket in, although the node denies it the queue. The other nodes look at
-// theirs.
+// CanDoWithout lets a reader without a ticket in, although the node denies it the queue. The other nodes look there.
 func (a *acquire) CanDoWithout() bool {
 	return a.terms.Claim.Shares() && a.rare.place.Ticket.IsZero()
 }
@@ -232,16 +228,15 @@ func (a *acquire) Unsent(i int) {
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait implements quorum.Waiter. The round goes on while a quorum of nodes can turn out to be far ahead. If it is
-// already, the missing nodes show how high a quorum is.
+// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. If it is already, the missing
+// nodes show how high a quorum is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
-// beyondRegisters returns the next proposal after a round with the result res. It is 0 unless only a too low proposal
-// made the round fail: the nodes that have no other value and have not failed, or those far ahead, are a quorum. known
-// is the highest token that this process has seen.
+// beyondRegisters returns the next proposal if the last round, with the result res, failed only because its proposal
+// was too low; otherwise 0. known is the highest token that this process has seen.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:
@@ -267,7 +262,7 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 // Check asks the nodes whether they hold the claim of l.
 func (l *Lease) Check(ctx context.Context) quorum.Result { return l.check(ctx, l.terms.Heals) }
 
-// check is Check. heals says that a node on which the claim is missing disproves nothing.
+// check does what Check does. If l heals, a missing claim disproves nothing.
 func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	for {
 		limits, c := l.terms.Timing.limits(), l.Claim()
@@ -280,7 +275,6 @@ func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	}
 }
 
-// A check asks the nodes whether they hold a lease's claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
@@ -295,13 +289,13 @@ func (c check) Brief() quorum.Brief {
 	return b
 }
 
-// A Turn is an attempt of a waiter that has a place in the queues. It hears every answer, also one too late to count.
+// A Turn is an attempt of a waiter with a place in the queues. It hears every answer, also one too late to count.
 type Turn interface {
-	// Room returns memory for the lease of the attempt: zero, and used once.
+	// Room returns memory, zero, for the lease of the attempt. It is used once.
 	Room() *Room
 
-	// Heard tells in which lines of the claim nothing was in the way on a node. counts says whether a grant of the node
-	// would count: it would not if the node has failed, or if its restart guard ignores it.
+	// Heard tells in which lines nothing was in the way on a node. counts says whether a grant of the node would count:
+	// not if it has failed, or its restart guard ignores it.
 	Heard(node int, lines claim.Lines, counts bool)
 
 	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
@@ -310,27 +304,27 @@ type Turn interface {
 	// Denied tells that a node denies the client's user the queue.
 	Denied()
 
-	// NoQueue tells that a node has a key of another type in place of the queue.
+	// NoQueue tells that a node has a key of another type in its place.
 	NoQueue()
 
 	// Barred tells of a failure that a repetition does not change: see wire.IsPermanent.
 	Barred(node int, err error)
 }
 
-// Room is memory for the rareLease of an attempt.
+// Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address does not change once
-// others can see the lease.
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It stays in place once others see
+// the lease.
 type rareLease struct {
-	place   script.Place  // without a ticket it enters no queue
+	place   script.Place
 	turn    Turn          // nil if nobody waits
-	surplus *surplus      // nil if the claim can have none
-	fence   script.Fence  // with the proposed token, zero for none; only the goroutine of Acquire changes it
-	far     atomic.Uint64 // nodes whose register is far ahead, but can be followed: see tokens.go
-	use     *use          // of a value that may come back, else nil; fixed once a command is sent
-	token   uint64        // the lease's fencing token, once won; guarded by Lease.mu
+	surplus *surplus      // nil if the claim has none
+	fence   script.Fence  // with the proposed token; only the goroutine of Acquire changes it
+	far     atomic.Uint64 // nodes far ahead that can be followed: see tokens.go
+	use     *use          // of a value that may come back; fixed once a command is sent
+	token   uint64        // once won; guarded by Lease.mu
 }
 
-// noRareLease serves all leases that need none. It never changes.
+// noRareLease serves leases that need none. It never changes.
 var noRareLease rareLease

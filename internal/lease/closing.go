@@ -15,13 +15,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// BeginClose reports whether the caller is the first to close k. That caller must call Close.
+// BeginClose reports whether the caller is the first, and so must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
-// maxGrace bounds for how long a Close or an Unlock outlasts its context.
+// maxGrace bounds by how much a Close or an Unlock outlasts its context.
 const maxGrace = 500 * time.Millisecond
 
-// Grace returns a context that outlasts ctx by deadline, or by maxGrace if that is less. So a release that is written
+// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, so that a release which is written
 // meanwhile can be confirmed. The caller must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
 	at := time.Now().Add(min(deadline, maxGrace))
@@ -32,8 +32,8 @@ func Grace(ctx context.Context, deadline time.Duration) (later context.Context, 
 	return later, stop
 }
 
-// Outlasting returns a context with the values of ctx that goes on when ctx ends. Then it calls ended in a goroutine,
-// and ends with the cause that this returns, unless that is nil. The caller may call end, and must call stop.
+// Outlasting returns a context with the values of ctx that outlasts it: ended is called in a goroutine, and its cause
+// ends the context unless it is nil. So does end. The caller must call stop.
 func Outlasting(ctx context.Context, ended func(later context.Context) error) (later context.Context, end context.CancelCauseFunc, stop func()) {
 	later, end = context.WithCancelCause(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -47,7 +47,7 @@ func Outlasting(ctx context.Context, ended func(later context.Context) error) (l
 	}
 }
 
-// Linger waits until ctx ends, but no longer than at. It returns a context that has ended for the same reason.
+// Linger waits until ctx ends, or until at. It returns a context that has ended for the same reason.
 func Linger(ctx context.Context, at time.Time) context.Context {
 	ctx, stop := context.WithDeadline(ctx, at)
 	defer stop()
@@ -55,10 +55,10 @@ func Linger(ctx context.Context, at time.Time) context.Context {
 	return ctx
 }
 
-// Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
-// waiting for that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and
-// for the other nodes as long as one of them settles a release within timeout. Even if ctx is done, it gives the
-// operations under way, and then the releases, a Grace each.
+// Close ends every lease and releases it. It calls leave once no operation is under way, or it has given up waiting for
+// that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and for the
+// other nodes as long as one of them settles a release within timeout. After ctx it gives the operations, and then the
+// releases, a Grace each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
@@ -66,9 +66,9 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	k.extensions.Close()
 	k.expiries.Close() // ends and releases every held lease
 	k.recall()
-	// Operations under way give up at their next step, or have a deadline.
+	// They give up at their next step, or have a deadline.
 	k.awaitOperations(ctx, timeout)
-	k.recall() // what the operations have left
+	k.recall()
 	leave()
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
@@ -87,8 +87,8 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	return k.rest(silent, reason)
 }
 
-// recall takes back what waits for a connection, so that Close need not wait for nodes to which nothing was sent: what
-// may set a value, then the releases where nothing has.
+// recall takes back what waits for a connection, because Close need not wait for nodes to which nothing was sent: first
+// what may set a value, then the releases.
 func (k *Keeper) recall() {
 	k.Set.Recall(func(to wire.Receiver, _ int) bool {
 		f, is := to.(filling)
@@ -101,7 +101,7 @@ func (k *Keeper) recall() {
 }
 
 // awaitQuorums waits until a quorum has confirmed each release that goes on. It reports false when the keys have run
-// out first, and when ctx is done, with its cause.
+// out before, or ctx is done, with its cause.
 func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
 		open, lasts := k.unsettled.opens(clock.Now())
@@ -128,7 +128,7 @@ func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// awaitChange reports false if the unsettled releases have not changed after d, or when ctx is done.
+// awaitChange waits until the unsettled releases have changed. It reports false after d, or if ctx is done.
 func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -151,13 +151,13 @@ func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
 		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
 		ended := Await(step, done)
 		cancel()
-		if ended || k.lastSettled.Load() == last { // also when ctx is done, at the latest in the next step
+		if ended || k.lastSettled.Load() == last { // also if ctx is done
 			return
 		}
 	}
 }
 
-// Await waits until done is closed, or reports false when ctx is done first.
+// Await waits until done is closed. It reports false when ctx is done first.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -174,15 +174,15 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 
 // A Rest is what Close has left on the nodes.
 type Rest struct {
-	Names    []string      // those whose release no quorum has confirmed; sorted, each once
+	Names    []string      // whose release no quorum has confirmed; sorted, each once
 	Attempts int           // how many of Names nobody has held
-	Within   time.Duration // for how much longer a key of them may last; negative if all must have run out
-	Nodes    claim.Nodes   // that have not confirmed it
+	Within   time.Duration // how much longer a key may last; negative if none can
+	Nodes    claim.Nodes   // that have not confirmed
 	Errs     []error       // by node: why not
-	Reason   error         // why the context of Close has ended, if that has cut the wait
+	Reason   error         // why ctx has ended, if that has cut the wait
 }
 
-// rest returns what is left, and tells the observers. silent is the error of a node that has said nothing.
+// rest also tells the observers. silent is the error of a node that has said nothing.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -194,7 +194,7 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 		}
 		k.tellLeft(n, all, errs[i])
 	}
-	held, now := map[string]bool{}, clock.Now() // held by name
+	held, now := map[string]bool{}, clock.Now()
 	r.Within, r.Errs, r.Reason = -1, errs, reason
 	for _, l := range all {
 		if !l.confirmed {
@@ -233,7 +233,7 @@ func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	}
 }
 
-// unsettled lists the releases that some node has not settled. Close waits for them, and says which are left.
+// unsettled lists the releases that some node has not settled.
 type unsettled struct {
 	mu  sync.Mutex // guards what follows, and the seats of the releases
 	all []unended
@@ -242,22 +242,22 @@ type unsettled struct {
 	counts  bool
 	open    int           // not ended, and not confirmed by a quorum
 	partial int           // not ended, and not confirmed by all nodes
-	changed chan struct{} // has an element when open or partial may have become 0
-	left    []left        // ended without the confirmation of all nodes
-	errs    []error       // by node: why its last release failed
+	changed chan struct{} // has an element when open or partial may be 0
+	left    []left        // ended, not confirmed by all nodes
+	errs    []error       // by node: of its last failed release
 }
 
 type unended struct {
 	*Release
-	won, complete bool // confirmed by a quorum, by all nodes; known only while Close counts
+	won, complete bool // confirmed by a quorum, by all nodes
 }
 
-// A seat is the index of a release in unsettled.all, which guards it.
+// A seat is an index in unsettled.all, which guards it.
 type seat int32
 
 const noSeat seat = -1
 
-// A left is a release that has ended, with the nodes that have not confirmed it.
+// A left is a release that has ended without the confirmation of nodes.
 type left struct {
 	*Release
 	nodes     claim.Nodes
@@ -295,7 +295,6 @@ func (u *unsettled) remove(rel *Release) {
 	u.noteLocked(&was, true, true)
 }
 
-// noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
 func (u *unsettled) noteLocked(rel *unended, won, complete bool) {
 	if won && !rel.won {
 		rel.won = true
@@ -324,7 +323,6 @@ func (u *unsettled) begin(nodes int) {
 	}
 }
 
-// progressed notes that one more node may have confirmed rel.
 func (u *unsettled) progressed(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -357,7 +355,6 @@ func (u *unsettled) partials() int {
 	return u.partial
 }
 
-// keepTimes begins to keep the times that say when keys have run out.
 func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -366,8 +363,8 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last: negative if
-// all must have run out.
+// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last, or a
+// negative time.
 func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	lasts = -1
 	u.mu.Lock()
@@ -395,19 +392,18 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	return all, u.errs
 }
 
-// closeWindow keeps a connection busy. It is far below the limit at which a pool refuses even reserved requests,
-// because several Redsyncs on the same clients may close at once.
+// closeWindow keeps a connection busy, far below the limit for reserved requests: several Redsyncs may close at once.
 const closeWindow = 1024
 
-// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered. The others wait
-// in order. Without a drain, the pool would refuse a third of fifty thousand releases.
+// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered. Otherwise the
+// pool would refuse a third of fifty thousand.
 type drain struct {
 	mu      sync.Mutex // guards what follows
 	sent    int
 	waiting []*Release
 }
 
-// enter reports whether rel may be sent at once. Otherwise rel waits for leave.
+// enter reports whether rel may be sent at once. If not, leave sends it.
 func (d *drain) enter(rel *Release) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -419,8 +415,8 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees the place of a release, and sends the next. It is a loop, because the pool may refuse every one in turn:
-// a recursion would get too deep.
+// leave frees a place and sends the next. It is a loop, because the pool may refuse every one: a recursion would get
+// too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -429,7 +425,7 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the freed place to the next release and returns it, nil if none waits.
+// replace gives the freed place to the next release, nil if none waits.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -443,9 +439,8 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack makes a release wait again that the pool has refused because too many replies are outstanding, and reports
-// true. The reply to another release of the drain sends the next one. So if no other is under way, putBack reports
-// false.
+// putBack makes a release wait that the pool has refused because too many replies are outstanding, and reports true. It
+// needs another one under way, whose reply sends the next.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

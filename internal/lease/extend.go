@@ -23,7 +23,7 @@ type Extension struct {
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held or cannot be extended.
-// When it returns, nothing more is sent for the round.
+// Then nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -34,7 +34,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 			return res, err
 		}
 		var lost bool
-		if res, lost = e.round(ctx); lost && !asked && ctx.Err() == nil { // another round counts the keys that this one has set again
+		if res, lost = e.round(ctx); lost && !asked && ctx.Err() == nil { // another round counts keys set again
 			asked = true
 			continue
 		}
@@ -44,8 +44,8 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	}
 }
 
-// round makes one round of e. Votes count until the old validity ends, not only for a node deadline. lost reports that
-// e heals, and lost connections: another round may succeed, see Repeat.
+// round lets votes count until the old validity ends. lost reports that e heals, and lost connections: another round
+// may succeed, see Repeat.
 func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { //nolint:contextcheck // see overdue
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
@@ -55,7 +55,7 @@ func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { /
 	}
 	round := l.terms.Keeper.Set.Start(ctx, op, l.terms.WaitAll)
 	select {
-	case <-limits.Over: // the process has paused before it sent the requests: no silent node is to blame
+	case <-limits.Over: // a pause of the process came first: no silent node is to blame
 		ctx, limits.Over = overdue(), nil
 	default:
 	}
@@ -69,14 +69,12 @@ func overdue() context.Context {
 	return ctx
 }
 
-// A behindFill is an extension without the votes of nodes that have refused the lease: only a fill has set the key
-// there.
+// A behindFill leaves out the votes of nodes that have refused the lease: only a fill has set the key there.
 type behindFill struct {
 	Extension
-	counted claim.Nodes // nodes whose votes count all the same
+	counted claim.Nodes // whose votes count all the same
 }
 
-// behindFill fills up the lease of e, and returns the operation for a round that follows.
 func (e Extension) behindFill() behindFill {
 	l := e.lease
 	counted := l.writes.marked(setLater) // before the fill
@@ -90,8 +88,8 @@ func (e Extension) behindFill() behindFill {
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. If another lease with the value has begun
-// meanwhile, the caller passes the Extension to its Prolong. token is that of the former holder, 0 if it had none: l
-// takes it if a quorum prolongs l. No missing key is set again, because the lock may be another's by now.
+// meanwhile, its Prolong gets the Extension. l takes the token of the former holder, if not 0, once a quorum prolongs
+// l. No missing key is set again, because the lock may be another's by now.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	l.mu.Lock()
 	e := l.extensionFromLocked(l.First)
@@ -106,11 +104,11 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 	return res, e
 }
 
-// A confirming is the extension by which a lease is adopted. It also shows which nodes refuse the value.
+// A confirming adopts a lease. It also shows which nodes refuse the value.
 type confirming struct{ Extension }
 
-// extension returns the operation that prolongs l from start on, or why l is not held. The error Errors.Spent says that
-// l is held, but MaxHold allows no longer validity.
+// extension returns the operation that prolongs l from start on, or why l is not held, or Errors.Spent: MaxHold allows
+// no longer validity.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,15 +125,14 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// extensionFromLocked returns an Extension that sets no missing key.
+// extensionFromLocked returns an Extension that does not heal.
 func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 
-// Prolong gives l the validity of e, which a quorum was seen to have confirmed at confirmed, if that lasts longer. If
-// the old validity had ended by then, somebody may have held the lock in between: nothing changes. e may belong to
-// another lease with the value.
+// Prolong gives l the validity of e, which a quorum has confirmed, if that is longer and the old validity has not
+// ended: otherwise somebody may have held the lock in between. e may belong to another lease with the value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +145,7 @@ func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	}
 }
 
-// prolongOthers does what Prolong does, for the leases that share the hold.
+// prolongOthers prolongs the leases that share the hold.
 func (e Extension) prolongOthers(confirmed clock.Instant) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -164,7 +161,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// noteGone notes that the claim was missing on node i, for all leases that share the hold: see endIfGone.
+// noteGone does so for all leases that share the hold.
 func (e Extension) noteGone(i int) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -178,7 +175,7 @@ func (e Extension) noteGone(i int) {
 	}
 }
 
-// Disproved reports whether the votes prove that no quorum holds the claim. If l heals, a missing key proves nothing.
+// Disproved reports whether the votes prove that no quorum holds the claim. If l heals, missing keys prove nothing.
 func (l *Lease) Disproved(res quorum.Result) bool {
 	if l.terms.Heals {
 		return res.Rule != nil && res.Rule.Blocks(res.InTheWay())
@@ -194,7 +191,8 @@ func (e Extension) Brief() quorum.Brief {
 	return b
 }
 
-// Repeat implements quorum.Repeater. If e heals, it does not help: a lost command may have set the key again.
+// Repeat implements quorum.Repeater. If e heals, a lost command may have set the key again: the repetition proves
+// nothing.
 func (e Extension) Repeat() (claim.Call, bool) { return e.claim.Extend(e.ttl, false), !e.heals }
 
 // CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
@@ -211,8 +209,8 @@ func (e Extension) Without() claim.Call {
 	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
-// needsUndoing reports whether the release must follow the command on each node: it may set the value, or, with a
-// minimal hold, prolong keys that stay after the release.
+// needsUndoing reports whether the release must follow the command on each node: it may set the value, or prolong keys
+// that a minimal hold keeps.
 func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.MinHold > 0 }
 
 // Sending implements quorum.Recorder.
@@ -235,22 +233,21 @@ func (e Extension) Unsent(i int) {
 	}
 }
 
-// OnWon prolongs the lease at the moment of the decision, however late the waiting goroutine runs.
+// OnWon prolongs the lease at once, however late the waiting goroutine runs.
 func (e Extension) OnWon() {
 	now := clock.Now()
 	e.lease.Prolong(e, now)
 	e.prolongOthers(now)
 }
 
-// Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
+// Open keeps the value from being set again once the lease has ended.
 func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 var errNotExclusive = errors.New("the lock is not exclusive")
 
-// Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs l; after
-// an earlier Downgrade, it only repeats that. l stays shared whatever comes of the round, because a node that has
-// executed the command lets readers in. Later extensions tell the other nodes. Downgrade returns what the nodes said,
-// and why l is not held.
+// Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l. l stays shared whatever
+// comes of the round, because a node that has executed the command lets readers in. Later extensions tell the other
+// nodes. A second Downgrade repeats the round. Downgrade returns what the nodes said, and why l is not held.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -260,10 +257,10 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		return quorum.Result{}, err
 	}
 	if l.watchdog != nil {
-		l.watchdog.restart() // its round is about the exclusive claim
+		l.watchdog.restart() // about the exclusive claim
 	}
 	res, _ = e.round(ctx)
-	// A reader of this process outside the queues may go on.
+	// A reader outside the queues may go on.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())
 }
@@ -286,8 +283,7 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// downgradeCommand names the tickets that leave the queue, and this process if somebody waits: the reply then tells
-// whether its readers may go on.
+// downgradeCommand names the tickets that leave the queue, and this process if somebody waits: may its readers go on?
 func (l *Lease) downgradeCommand() script.Downgrade {
 	t := l.writes.turnover(1, nil)
 	d := script.Downgrade{Leave: t.Leave}

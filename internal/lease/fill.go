@@ -10,22 +10,21 @@ import (
 )
 
 // This file fills up a lease that was won while nodes refused it. They had the value of a rival, who has rolled back
-// since. Otherwise the lease would stand on a bare quorum: one node that forgets its keys would admit a second holder.
+// since. Without the key there, one node that forgets its keys would admit a second holder.
 //
 // A fill sets the key on such a node if nothing else is there. It is noted like an acquire, so that the release undoes
-// it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So no vote counts before
-// the node has confirmed the fill. Then the votes for extensions count if the node has a restart guard, or the lease
-// heals; otherwise once the TTL has passed, because no attempt with such a grant can still win.
+// it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So votes count only after
+// the node has confirmed the fill, and if it has a restart guard, the lease heals, or the TTL has passed: then no
+// attempt with such a grant can still win.
 //
 // A key that nothing has set after the refusal does not count: two addresses lead to one server.
 
 const (
-	fillDelay = 20 * time.Millisecond // from the win to the first fill; it doubles with each
+	fillDelay = 20 * time.Millisecond // after the win; it doubles
 	maxFills  = 6
 )
 
-// refusedBy notes that node i has refused l. If l is held already, or its keys stay for a minimal hold, it sets the
-// alarm for a fill.
+// refusedBy notes that node i has refused l. It sets the alarm for a fill if l is held, or outlived.
 func (l *Lease) refusedBy(i int) {
 	l.writes.nodes[i].And(^int64(setLater))
 	l.writes.nodes[i].Or(lacking | refused)
@@ -37,8 +36,8 @@ func (l *Lease) refusedBy(i int) {
 	}
 }
 
-// fillsLocked reports whether nodes lack the value of l, or may do so: if l was handed over, a node may refuse the
-// acquire later, without a call of refusedBy for l.
+// fillsLocked reports whether nodes may lack the value of l. If l was handed over, a node may refuse later, without a
+// call of refusedBy.
 func (l *Lease) fillsLocked() bool {
 	var nodes nodeWrites
 	for i := range l.writes.nodes {
@@ -47,7 +46,7 @@ func (l *Lease) fillsLocked() bool {
 	return nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits()
 }
 
-// nextFillLocked returns the time of the next fill, or at if that is earlier or enough fills were sent.
+// nextFillLocked returns the time of the next fill, at most at.
 func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	if l.fills >= maxFills {
 		return at
@@ -78,7 +77,7 @@ func (l *Lease) fillUp() {
 	l.fill()
 }
 
-// fill sends the fill to the nodes that lack the value of l, if l is held. End must not return meanwhile.
+// fill sends the fill to the nodes that lack the value, if l is held. End must not return meanwhile.
 func (l *Lease) fill() {
 	lacks := l.writes.lacks()
 	if lacks == 0 {
@@ -93,8 +92,7 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked returns how long the keys of l last by the slower clock: those set now must not run out before the
-// others.
+// keysLeftLocked goes by the slower clock: the keys that are set now must not run out before the others.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))
@@ -125,7 +123,7 @@ type filling struct {
 	call  claim.Call
 }
 
-// Receive takes the reply. A refusal of a plain lock does not say whose value is there, so it confirms nothing.
+// Receive takes the reply. A refusal of a plain lock confirms nothing: it does not say whose value is there.
 func (f filling) Receive(i int, reply wire.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
@@ -141,8 +139,7 @@ func (f filling) Receive(i int, reply wire.Reply) {
 }
 
 // extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL.
-// If a node that has granted l goes down meanwhile, what is left of the validity must be enough to send a round once
-// more.
+// If a node that has granted l goes down then, enough of the validity must be left to send a round again.
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing
@@ -150,8 +147,8 @@ func (l *Lease) extendSoon(n *quorum.Node) {
 	}
 }
 
-// fillRest sends a fill for the rest of the minimal hold to those of some nodes that lack the value after Unlock,
-// returns them, and sets the alarm for the next fill. The caller sends a release next, which keeps the keys, too.
+// fillRest fills up those of some nodes that lack the value after Unlock, for the rest of the minimal hold. It returns
+// them, and sets the alarm for the next fill. A release follows.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
 	c, outlived, lacks := l.claim, l.outlived, l.writes.lacks()&on

@@ -11,13 +11,12 @@ import (
 )
 
 // This file lets a holder learn soon that its lock was released by force: ForceUnlock sends a message to the process
-// that the value names. Anybody can send one, so it only makes the holder ask the nodes.
+// that the value names. Anybody can send one, so the holder only asks the nodes.
 
 // hearAfter is how long a lease must have been held until it listens. Shorter ones cost nothing.
 const hearAfter = time.Second
 
-// hearsFromLocked returns when l begins to listen. It reports false if l listens already, or if its value names another
-// process: messages go there.
+// hearsFromLocked returns when l begins to listen, if it will: messages go to the process that the value names.
 func (l *Lease) hearsFromLocked() (at time.Time, ok bool) {
 	if l.hears || !script.IsOf(l.claim.Value(), l.terms.Keeper.Process) {
 		return at, false
@@ -32,7 +31,7 @@ func (l *Lease) hearByLocked(at time.Time) time.Time {
 	return at
 }
 
-// hear begins to listen if it is time, and asks the nodes at once: l may have been released by force before.
+// hear begins to listen in time, and asks the nodes at once: l may have been released by force before.
 func (l *Lease) hear(now clock.Instant) {
 	l.mu.Lock()
 	_, begins := l.hearsFromLocked()
@@ -47,9 +46,9 @@ func (l *Lease) hear(now clock.Instant) {
 	}
 }
 
-// Doubt asks the nodes whether l, which listens, is still held, and does not wait. If they prove that it is not, l
-// ends. But a lease that heals ends only if told, because lost data is what it heals from. told says that a message has
-// come, or may have come before l listened.
+// Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends.
+// But a lease that heals ends only if told, by a message that has come, or may have been missed: it heals from lost
+// data.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	l.changeDoubts(func(d *doubts) {
@@ -71,8 +70,8 @@ func (l *Lease) Doubt(told bool) {
 	})
 }
 
-// ask asks the nodes until nobody has doubted for a while. A message may come before others have deleted the value: so
-// as many as there are nodes make it ask again at once. Later ones wait.
+// ask asks the nodes until nobody has doubted for a while. A message may come before other nodes have deleted the
+// value: so some make it ask again at once.
 func (l *Lease) ask(asks <-chan struct{}) {
 	k := l.terms.Keeper
 	defer k.EndCall()
@@ -97,7 +96,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 	}
 }
 
-// question asks the nodes whether they hold the claim. If it mayBeCut, the next doubt ends it, because of silent nodes.
+// question asks the nodes. If it mayBeCut, the next doubt ends it, because of silent nodes.
 func (l *Lease) question(mayBeCut bool) quorum.Result {
 	ctx, cut := context.WithCancel(quorum.NoCall)
 	defer cut()
@@ -116,8 +115,8 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 	return nil
 }
 
-// endIfGone ends l and reports true if the nodes have proved that it was released. An extension that heals may have set
-// a key again, but its reply said that the key was missing. So such nodes (gone) count with those of res.
+// endIfGone ends l and reports true if the nodes have proved its release. An extension that heals may have set a key
+// again, but its reply said that the key was missing. So such nodes (gone) count, too.
 func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	k := l.terms.Keeper
 	gone, told := l.goneSince(since)
@@ -127,14 +126,14 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // nodes may as well have lost their data
+	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // perhaps lost data
 	if told {
 		why = k.Errors.Forced()
 	}
 	first := l.End(why)
 	k.Waiters.Nudge(l.Claim().Lines())
 	if first && told {
-		// Release what an extension has set again, even if the user has passed the value on.
+		// Release what an extension has set again, although the user may have passed the value on.
 		l.Hide()
 		k.Waiters.ReleaseAndAdmit(l)
 	} else {
@@ -143,10 +142,10 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	return true
 }
 
-// doubtPause is how long ask waits after a question. So messages make a lease ask at most 20 times in a second.
+// doubtPause makes a lease ask at most 20 times in a second.
 const doubtPause = 50 * time.Millisecond
 
-// settle reports whether nobody has doubted meanwhile, or l has ended.
+// settle reports whether nobody has doubted meanwhile.
 func (l *Lease) settle(asks <-chan struct{}) bool {
 	again := false
 	l.changeDoubts(func(d *doubts) {
@@ -163,13 +162,13 @@ func (l *Lease) settle(asks <-chan struct{}) bool {
 // doubts are what a lease has that listens, or whose claim was missing on a node. Lease.mu guards them.
 type doubts struct {
 	asks chan struct{} // nil if nothing is asked
-	cut  func()        // ends the question under way; nil if it must not end
+	cut  func()        // ends the question under way; may be nil
 	told bool          // see Doubt
 	gone claim.Nodes   // see noteGone
 	when time.Duration // of the last noteGone; monotonic
 }
 
-// changeDoubts changes and returns the doubts of l. It does nothing if l has none, or is past or has ended.
+// changeDoubts changes and returns the doubts of l, unless l is past or has ended.
 func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,11 +187,11 @@ func (l *Lease) keepDoubts() {
 	}
 }
 
-// goneBefore is for how long before a question an answer counts that found the claim missing.
+// goneBefore is how long before a question a missing claim counts.
 const goneBefore = time.Second
 
-// noteGone notes that the claim of l was missing on a node, although an extension may have set it again. It also counts
-// if l begins to listen later.
+// noteGone notes that the claim was missing on a node, although an extension may have set it again, and l may not
+// listen yet.
 func (l *Lease) noteGone(node int) {
 	l.keepDoubts()
 	l.changeDoubts(func(d *doubts) {

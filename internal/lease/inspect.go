@@ -14,11 +14,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but by one goroutine
-// at once.
+// An Inspection asks the nodes what they have of a lock, whoever holds it. One goroutine uses it at once.
 type Inspection struct {
 	terms *Terms
-	lacks atomic.Uint64 // nodes on which the client cannot use the keys beside the lock's own
+	lacks atomic.Uint64 // nodes where the client may use only the lock's own key
 }
 
 // NewInspection returns an Inspection of the locks of t.
@@ -29,7 +28,7 @@ type Inspected struct {
 	*claim.Sighting
 	quorum.Result
 	Votes []claim.Vote // by node, also if the round was won
-	Lacks claim.Nodes  // nodes of which only the lock itself is known
+	Lacks claim.Nodes  // where only the lock itself is known
 }
 
 type look struct {
@@ -39,8 +38,7 @@ type look struct {
 
 var errNotAwaited = errors.New("it was not waited for, because the others were enough")
 
-// Run asks the nodes. With waitAll it waits for each until its deadline, otherwise until it is certain who holds the
-// lock.
+// Run asks the nodes. With waitAll it waits for all, otherwise until it is certain who holds the lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
 	start := clock.Now()
 	round := i.terms.Keeper.Set.Start(ctx, look{i, start}, waitAll)
@@ -57,13 +55,13 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 	}
 }
 
-// ownerTimeout is how long a call that gives up waits for the nodes to tell the owner.
+// ownerTimeout is how long a call that gives up waits for the owner.
 const ownerTimeout = 50 * time.Millisecond
 
-// AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no holder says so in its
-// value, or too few nodes answer.
+// AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no value says so, or too
+// few nodes answer.
 func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
-	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // not a limit of the round: a node that is too slow for it is not late
+	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // not in limits: a node that is too slow for it is not late
 	defer cancel()
 	i := NewInspection(t)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())
@@ -93,7 +91,7 @@ func (i *Inspection) Brief() quorum.Brief {
 // Repeat implements quorum.Repeater.
 func (i *Inspection) Repeat() (claim.Call, bool) { return i.Brief().Call, true }
 
-// Judge takes no word from a server that may have forgotten what it granted: no value there would prove nothing.
+// Judge ignores a server that may have forgotten what it granted.
 func (l look) Judge(node int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
 		l.lacks.Or(1 << node)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file decides how the reply of a node counts for an attempt, an extension or a question. Even one that is too
-// late to count tells what the lease has to know, such as that a command is no longer in flight.
+// This file decides how the reply of a node counts. One that comes too late to count is still noted: its command is no
+// longer in flight.
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	free := v.FreeIn()
@@ -25,14 +25,14 @@ func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// judge returns how the vote of node i counts, and whether a grant of the node would count.
+// judge also returns whether a grant of the node would count.
 func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
 	}
 	if a.rare.surplus != nil {
-		defer l.returnSurplus(i, reply, v.Answer) // last: its release needs what writes notes below
+		defer l.returnSurplus(i, reply, v.Answer) // after what writes notes below
 	}
 	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
@@ -48,7 +48,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 			d.At = clock.Now().Mono
 		}
 	}
-	if reply.Err != nil && (wire.WasNotRun(reply.Err) || wire.IsWrongType(reply.Err)) { // the script finds that before it sets a key
+	if reply.Err != nil && (wire.WasNotRun(reply.Err) || wire.IsWrongType(reply.Err)) { // nothing was set
 		a.writes.unsent(i)
 	} else {
 		a.writes.answered(i, reply)
@@ -62,7 +62,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
-		// The guard of a node that leads to another server begins for a process that only waits, too.
+		// The guard begins for a process that only waits, too, if an address leads to another server.
 		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
 		return v, v.Choice == claim.Refused
@@ -83,8 +83,8 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	return v, v.Choice == claim.Granted
 }
 
-// wasOurs reports whether an earlier command has set the value that node i has found. If only one was sent, it was sent
-// to the server at another address. If it was lost, a value that a user has made may be another lease's.
+// wasOurs reports whether an earlier command has set the value. If only one was sent, it has come at another address.
+// If that was lost, the value may be another lease's if users make values.
 func (a *acquire) wasOurs(i int) bool {
 	n := a.writes.onNode(i)
 	return n.sent() >= 2 && !(a.terms.UserValues && n.lost())
@@ -110,7 +110,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	return v
 }
 
-// noteBlind notes that node i denies the queue to a reader without a ticket, who does not see writers that wait there.
+// noteBlind notes a reader without a ticket whom node i denies the queue. It does not see writers that wait there.
 func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	switch {
 	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
@@ -134,13 +134,13 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	case denied:
 		turn.Denied()
 	}
-	// A node that has not answered may be free. One that lacks the script gets the command again.
+	// A node that has not answered may be free. One without the script is asked again.
 	if reply.Fate == wire.Answered && !wire.IsNoScript(reply.Err) {
 		turn.Heard(i, free, counts)
 	}
 }
 
-// returnSurplus gives back what node i may have granted beyond what l has won by now.
+// returnSurplus gives back what node i has granted beyond what l has won.
 func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
@@ -152,7 +152,7 @@ func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	}
 }
 
-// Judge implements quorum.Operation. No node had refused the lease when the round began: see round.
+// Judge implements quorum.Operation. No node had refused the lease at the start: see round.
 func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return behindFill{e, 0}.Judge(i, reply, v)
 }
@@ -160,7 +160,7 @@ func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	e.lease.rare.use.replied(i, reply)
-	if e.needsUndoing() { // also for a node that lacks the script and ran nothing: counting too many is safe
+	if e.needsUndoing() { // also counts a node that ran nothing, for lack of the script: too many are safe
 		e.lease.writes.answered(i, reply)
 	} else {
 		e.lease.writes.prolonged()
@@ -175,11 +175,11 @@ func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.terms.wake(e.claim, i, first, nil)
 	}
-	// An extension that does not heal leaves the key missing for the next question.
+	// If it does not heal, the next question finds the key missing.
 	if e.heals && v.Choice == claim.Refused && !v.InTheWay() && e.lease.terms.Owner != "" {
 		e.noteGone(i)
 	}
-	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
+	if v.Choice != claim.Granted { // set again in this round, a key proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
 	}
 	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
@@ -196,7 +196,7 @@ func (b behindFill) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// isOldFill reports whether the fill of node i is so old that its vote counts without a guard.
+// isOldFill reports whether node i's fill is so old that it counts without a guard.
 func (l *Lease) isOldFill(i int) bool {
 	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
 }
@@ -211,7 +211,7 @@ func (c confirming) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 
 func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
-	// A doubt's question does not heal: the next one may ask other nodes first.
+	// The next question may heal, or ask other nodes first.
 	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}
@@ -223,8 +223,8 @@ func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 
 var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
 
-// unlessReplaced makes v, a vote about claim c, a failure if it refuses because a Downgrade has replaced c. A node that
-// has executed the downgrade refuses the exclusive claim, which proves no loss.
+// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c meanwhile: a node that has executed
+// that refuses the exclusive claim, which proves no loss.
 func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)
@@ -232,21 +232,21 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	return v
 }
 
-// failIfRestarted makes a grant of node i a failure if the server may have forgotten what it granted to others.
+// failIfRestarted makes a grant a failure if the server may have forgotten what it granted to others.
 func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *wire.Server, start clock.Instant) {
 	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
 	}
 }
 
-// failIfDoubted makes a grant of node i a failure if a command of an earlier lease may still come there.
+// failIfDoubted makes a grant a failure if a command of an earlier lease may still come.
 func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
 	if u := l.rare.use; u != nil && u.isDoubted(i) {
 		*v = v.Fails(quorum.ErrDoubted)
 	}
 }
 
-// distrust returns why a grant of server s would not count in a round that began at start, nil if it would.
+// distrust returns why a grant of server s would not count.
 func (l *Lease) distrust(i int, s *wire.Server, start clock.Instant) error {
 	t := l.terms
 	return t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin())
@@ -263,8 +263,8 @@ func (t *Terms) quarantine(n *quorum.Node) time.Duration {
 	return n.Quarantine(t.Timing.Drift, t.margin())
 }
 
-// margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be that much
-// older than the grant: clients' clocks differ, and an attempt takes time.
+// margin is how much longer a restarted node is distrusted, to keep tokens in order. A proposal may be older than the
+// grant: clients' clocks differ, and an attempt takes time.
 func (t *Terms) margin() time.Duration {
 	if !t.Fencing {
 		return 0

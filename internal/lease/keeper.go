@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end leases, extend them and repeat
+// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end and extend leases and repeat
 // their releases.
 type Keeper struct {
 	Set     *quorum.Set
@@ -27,17 +27,17 @@ type Keeper struct {
 	repeats    alarm.Schedule // releases to be sent again
 	throttle   throttle
 	drains     []drain       // by node; for Close
-	unreached  atomic.Uint64 // nodes on which a release has failed, and which have not answered since
+	unreached  atomic.Uint64 // nodes that have failed a release, and have not answered since
 
 	operations inFlight // calls of the user
 	unsettled  unsettled
 
 	looked  time.Time             // only look uses it
-	severed atomic.Pointer[error] // why every lease is lost: the user has closed the clients
+	severed atomic.Pointer[error] // the user has closed the clients
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // monotonic: when Close began, or a node last settled a release since
+	lastSettled atomic.Int64  // monotonic, or when Close began
 }
 
 // Waiters are the callers of this process that wait for a claim. Package queue implements it.
@@ -48,21 +48,20 @@ type Waiters interface {
 	// ReleaseAndAdmit releases l, which has ended, and admits the next waiter.
 	ReleaseAndAdmit(l *Lease)
 
-	// Nudge makes the first waiter in each line try, because the lease that it waited for has ended.
+	// Nudge makes the first waiter in each line try: the lease that it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells the first waiter in the line that its lock is free on a node, where this process is the first in the
-	// queue. The news comes from a release. undoes is the failed attempt that the release undoes, if any: its waiter
-	// has no reason to try.
+	// Wake tells the first waiter in the line that its lock is free on a node, where this process is first in the
+	// queue. If the release that says so undoes a failed attempt, the waiter of that attempt, undoes, has no reason to
+	// try.
 	Wake(line string, node int, undoes Turn)
 
-	// Hear makes the process listen, until l ends, to messages that l was released by force. It calls l.Doubt for each,
-	// and when one may have been missed. alarm.Schedule.firing may be held.
+	// Hear listens, until l ends, to messages that l was released by force. It calls l.Doubt for each, and when one may
+	// have been missed. alarm.Schedule.firing may be held.
 	Hear(l *Lease)
 }
 
-// repeatsInARow bounds the cost of repetitions while nodes are down. The schedule pauses for 1 ms after that many: at
-// most 64,000 in a second.
+// repeatsInARow bounds the repetitions while nodes are down: the schedule pauses for 1 ms after that many.
 const repeatsInARow = 64
 
 // Init makes k ready. Its exported fields must be set.
@@ -74,7 +73,7 @@ func (k *Keeper) Init() {
 	k.closing = make(chan struct{})
 }
 
-// lookPause is the least time between two looks whether the user has closed the clients.
+// lookPause is the least time between two looks.
 const lookPause = 500 * time.Millisecond
 
 // look reports whether the user has closed so many clients that every lease is lost.
@@ -107,15 +106,14 @@ func (k *Keeper) BeginCall() bool {
 // EndCall ends an operation.
 func (k *Keeper) EndCall() { k.operations.add(-1) }
 
-// answered repeats the releases that have failed on node i at once, because it has answered: the keys that they have
-// not deleted keep everybody from it.
+// answered repeats the releases that have failed on node i at once: their keys keep everybody from it.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
 		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
 
-// CountAlarms returns how many alarms the leases of k have set, and how many are set now. It is for tests.
+// CountAlarms returns how many alarms leases have set, and wait for now. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {
 	for _, s := range []*alarm.Schedule{&k.expiries, &k.extensions, &k.repeats} {
 		more, on := s.Count()
@@ -130,7 +128,7 @@ func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 // Closing returns a channel that is closed when Close begins.
 func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 
-// Pause waits for d, or until early, which may be nil, is closed. It returns false at once if ctx is done or Close has
+// Pause waits for d, or until early is closed, which may be nil. It returns false at once if ctx is done or Close has
 // begun.
 func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	timer := time.NewTimer(d)
@@ -144,7 +142,6 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 	return ctx.Err() == nil && !k.closed.Load()
 }
 
-// An inFlight counts the operations that are under way.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool
@@ -158,7 +155,7 @@ func (f *inFlight) add(n int) {
 	}
 }
 
-// zero returns a channel that is closed once nothing is under way. It may be called once.
+// zero returns a channel that is closed once the count is 0. It may be called once.
 func (f *inFlight) zero() <-chan struct{} {
 	f.none = make(chan struct{})
 	f.waiting.Store(true)
@@ -168,8 +165,7 @@ func (f *inFlight) zero() <-chan struct{} {
 
 const maxSearched = 10_000
 
-// HeldOn returns a lease of k that is held on one of these lines, nil if there is none among the first maxSearched. It
-// is for texts.
+// HeldOn returns a lease that is held on one of these lines, if it is among the first maxSearched. It is for texts.
 func (k *Keeper) HeldOn(lines []string) *Lease {
 	for _, f := range k.expiries.First(maxSearched) {
 		l, ok := f.(*Lease)

@@ -1,7 +1,7 @@
 // Package lease implements one term of holding a claim: from the attempt that acquires it to its release on every node.
 //
 // Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that it cannot hurt a
-// newer one. How replies count is in judge.go.
+// newer one.
 //
 // Locks are taken in this order:
 //
@@ -10,8 +10,7 @@
 //
 // Before all of these come alarm.Schedule.firing, then Lease.extending; and the lock of queue's keepTicket. All other
 // locks (unsettled.mu, rareWrites.mu, drain.mu, those of events, nodes and tokens) come last. Under one of them no
-// further lock is taken, with two exceptions: rareWrites.mu under unsettled.mu, and the queue of events under
-// quorum.Health.mu.
+// further lock is taken, except rareWrites.mu under unsettled.mu, and the queue of events under quorum.Health.mu.
 //
 // No lock of the list is held while a pool or an observer is called, with three exceptions. The subscriber opens a
 // subscription under subscriber.mu. The watchdog sends its round under watchdog.mu. A round sends again under Round.mu.
@@ -43,7 +42,7 @@ const (
 
 // A Lease is one term of holding a claim.
 type Lease struct {
-	First clock.Instant // when its attempt began, or when it was handed over
+	First clock.Instant // of its attempt, or of the hand-over
 	Try   int32         // retry delays that had elapsed, plus 1; 0 if adopted or handed over
 	seat  int32         // index in sharing.leases; guarded by sharing.mu
 
@@ -56,22 +55,22 @@ type Lease struct {
 
 	mu       sync.Mutex // guards what follows
 	state    State
-	fills    uint8 // sent since l began, since a node refused, or since Unlock: see fill.go
+	fills    uint8 // see fill.go
 	outlived bool  // the keys stay for a minimal hold after Unlock
-	isLost   bool  // lost is closed
+	isLost   bool
 	hears    bool
 	value    exposure
 	claim    claim.Claim
 	validity Validity
 	rareEnd  *rareEnd    // noRareEnd until needEndLocked
-	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
+	expiry   alarm.Alarm // in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog
 
 	shares    atomic.Pointer[sharing] // nil if nobody can join l; not guarded
-	writes    *writes                 // of the value; shared with the lease that l continues
-	ownWrites writes                  // room for writes
+	writes    *writes                 // shared with the lease that l continues
+	ownWrites writes
 	room      claim.Room
-	rare      *rareLease // noRareLease until something of it is needed
+	rare      *rareLease // noRareLease until it is needed
 }
 
 // A rareEnd is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
@@ -86,7 +85,7 @@ type rareEnd struct {
 	room      [1]Listener // for listeners
 }
 
-// noRareEnd serves all leases that need none. It never changes.
+// noRareEnd serves leases that need none. It never changes.
 var noRareEnd rareEnd
 
 func (l *Lease) needEndLocked() *rareEnd {
@@ -109,9 +108,8 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 	return l
 }
 
-// Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to. A former
-// holder with the options of t has sent each node one command that sets the value, or several if it heals or takes a
-// fencing token.
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold it, or be about to. A former holder with
+// the options of t has sent each node one command that sets it, or several if it heals or takes a fencing token.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -145,8 +143,7 @@ func (l *Lease) Replace(c claim.Claim) {
 	l.claim = c
 }
 
-// Begun reports whether l was ever held: not so the lease of a failed attempt, or one adopted for a single Unlock or
-// Valid.
+// Begun reports whether l was ever held.
 func (l *Lease) Begun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +161,7 @@ func (l *Lease) spoil() {
 	}
 }
 
-// moveLocked alone changes the state of l.
+// moveLocked alone changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
 	if l.state == Past || l.state == Over {
 		l.validity = Validity{}
@@ -186,7 +183,6 @@ func (l *Lease) moveLocked(to State, cause error) {
 	}
 }
 
-// tellLostLocked closes lost, and tells the observers if l was held.
 func (l *Lease) tellLostLocked() {
 	if l.isLost {
 		return
@@ -233,13 +229,13 @@ func (l *Lease) expiredLocked() error {
 	return l.terms.Keeper.Errors.Expired
 }
 
-// spentLocked reports whether the validity already lasts as long as MaxHold allows.
+// spentLocked reports whether MaxHold allows no longer validity.
 func (l *Lease) spentLocked() bool {
 	limit := l.terms.Timing.MaxHold
 	return limit != 0 && l.validity.Length >= limit-l.validity.Start.Since(l.First)
 }
 
-// lossLocked returns why l was lost, the same error each time.
+// lossLocked returns the same error each time.
 func (l *Lease) lossLocked() error {
 	w := l.needEndLocked()
 	if w.loss == nil {
@@ -252,7 +248,7 @@ func (l *Lease) lossLocked() error {
 	return w.loss
 }
 
-// noteMissed notes the watchdog's last round, or its result so far, for the error of a loss; nil if it was won.
+// noteMissed notes the watchdog's last round for the error of a loss; nil if it was won.
 func (l *Lease) noteMissed(res *quorum.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,7 +257,7 @@ func (l *Lease) noteMissed(res *quorum.Result) {
 	}
 }
 
-// Loss returns why l was lost, nil if nobody has found that yet. Unlike Err, it says so even after Unlock.
+// Loss returns why l was lost, nil if nobody has found that yet. Unlike Err, it does so even after Unlock.
 func (l *Lease) Loss() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +267,7 @@ func (l *Lease) Loss() error {
 	return l.rareEnd.loss
 }
 
-// NoteLoss notes the loss that the release of l, which Unlock has ended, has found.
+// NoteLoss notes a loss that the release after Unlock has found.
 func (l *Lease) NoteLoss(loss error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,7 +276,7 @@ func (l *Lease) NoteLoss(loss error) {
 	}
 }
 
-// Err returns the error of Mutex.Err for l at now: nil while it is held.
+// Err returns the error of Mutex.Err at now: nil while l is held.
 func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,8 +316,7 @@ func (l *Lease) End(cause error) (first bool) {
 	return first
 }
 
-// extensions returns extending. A caller that locks it must look afterwards whether l has ended: End may not wait for
-// it.
+// extensions returns extending. Whoever locks it must look afterwards whether l has ended: End may not wait.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
 		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
@@ -329,8 +324,8 @@ func (l *Lease) extensions() *sync.RWMutex {
 	return l.extending.Load()
 }
 
-// EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes between the check
-// and the end. The caller must call End, too.
+// EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes in between. The
+// caller must call End, too.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,7 +352,7 @@ func (l *Lease) endLocked(cause error) (first bool) {
 }
 
 // EndLate makes l, which Detach has ended, lost if the validity has ended at now. It returns how long l is still valid,
-// or why it is not.
+// or why not.
 func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,8 +365,8 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l because the nodes have disproved it, or cannot be asked any more. It lets the first waiter in each of its
-// lines try, and returns why.
+// Lose ends l because the nodes have disproved it, or cannot be asked. It lets the first waiter in each of its lines
+// try, and returns why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
@@ -386,7 +381,7 @@ func (l *Lease) Abandon(cause error) {
 
 // A Listener is told when a lease is past or has ended.
 type Listener interface {
-	// Ended must not wait. loss says why the lease was lost; it is nil after Unlock and Detach.
+	// Ended must not wait. loss is nil after Unlock and Detach.
 	Ended(loss error)
 }
 
@@ -417,13 +412,13 @@ func (l *Lease) Listen(to Listener) {
 	}
 }
 
-// Forget makes l keep a Listener no longer.
+// Forget undoes Listen.
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.rareEnd
 	if w.listeners == nil {
-		return // End has taken them, and tells them without l.mu
+		return // End has taken them
 	}
 	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
 	if w.room[0] == to { // listeners may have outgrown it
@@ -431,7 +426,7 @@ func (l *Lease) Forget(to Listener) {
 	}
 }
 
-// Remaining returns for how much longer l may be relied upon; 0 if it is not held.
+// Remaining returns for how much longer l may be relied upon.
 func (l *Lease) Remaining(now clock.Instant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -451,8 +446,8 @@ func (l *Lease) Until() time.Time {
 	return l.validity.Until()
 }
 
-// WasValid reports whether the validity had not ended at now. It is for a lease that has ended: NotHeld does not look
-// at the clocks then.
+// WasValid reports whether the validity of l, which has ended, had not ended at now: NotHeld does not look at the
+// clocks then.
 func (l *Lease) WasValid(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -466,8 +461,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.needEndLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
-// Lost returns a channel that is closed when l is past, or has ended for a cause. If that is so at now, it is closed
-// already.
+// Lost returns a channel that is closed when l is past, or has ended for a cause; already if that is so at now.
 func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -492,9 +486,9 @@ func (l *Lease) takeToken(token uint64) {
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
 
-// An exposure says whether the user may have seen the value of a lease. If so, other code may rely on it: the lease is
-// not handed over to a waiter, and no later Lock releases its keys. A lease hides its value before it is handed over or
-// released, so that nobody sees it after that check.
+// An exposure says whether the user may have seen the value. If so, other code may rely on it: the lease is not handed
+// over to a waiter, and no later Lock releases its keys. A lease hides its value first, so that nobody sees it
+// afterwards.
 type exposure struct {
 	shown  bool
 	hidden bool
@@ -503,14 +497,14 @@ type exposure struct {
 // Value returns the value for the nodes. Show is for the user.
 func (l *Lease) Value() string { return l.Claim().Value() }
 
-// Show returns the value for the user, who may pass it on; "" once it is hidden.
+// Show returns the value for the user; "" once it is hidden.
 func (l *Lease) Show() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.showLocked()
 }
 
-// ShowHeld does what Show does while l may be relied upon; otherwise it returns "".
+// ShowHeld is Show while l may be relied upon, otherwise "".
 func (l *Lease) ShowHeld(now clock.Instant) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -537,16 +531,15 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value: another Mutex
-// may hold the lock with it.
+// ClearAway releases what l, which has ended, left on the nodes, unless another Mutex may hold the lock with a value
+// that the user has seen.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 	}
 }
 
-// ClearUnlessDelayed does what ClearAway does, for a lease whose time was up. With a lock delay it does nothing: the
-// keys are meant to stay.
+// ClearUnlessDelayed is ClearAway for a lease whose time was up. With a lock delay, the keys are meant to stay.
 func (l *Lease) ClearUnlessDelayed() {
 	if l.terms.Timing.TTL == l.terms.Timing.Expiry {
 		l.ClearAway()
@@ -566,12 +559,11 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the shortest interval at which the wall clock is compared with the monotonic clock. A lease that needs
-// a shorter one has its alarm soon anyway.
+// minCompare is the least interval between comparisons of the wall clock with the monotonic clock. A lease that needs a
+// shorter one has its alarm soon anyway.
 const minCompare = 10 * time.Millisecond
 
-// begin checks the time and makes l held in one step: whoever finds the time up either prevents this, or tells of the
-// loss.
+// begin checks the time and makes l held in one step.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -583,11 +575,11 @@ func (l *Lease) begin() error {
 		l.watchdog = newWatchdog(l)
 	}
 	at := l.validity.Start.After(l.validity.Length)
-	var nodes nodeWrites // of all nodes
+	var nodes nodeWrites
 	for i := range l.writes.nodes {
 		nodes |= nodeWrites(l.writes.nodes[i].Load())
 	}
-	// A node that has not answered the acquire of the lease that l continues may still refuse it.
+	// If l was handed over, a node may still refuse the acquire.
 	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
 		at = l.nextFillLocked(at)
 	}
@@ -601,15 +593,15 @@ func (l *Lease) begin() error {
 	return nil
 }
 
-// Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set, when a fill is
-// due, when l begins to listen, after a step of the wall clock, and on Close.
+// Fire implements alarm.Firer: at the end of the validity that was known when the alarm was set, for a fill, to listen,
+// after a step of the wall clock, and on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()
 		return
 	}
 	left := l.Remaining(clock.Now())
-	if left == 0 { // it may have just become Past
+	if left == 0 { // perhaps since Remaining
 		l.fillOutlived()
 		return
 	}
@@ -623,14 +615,14 @@ func (l *Lease) Fire(closing bool) {
 		l.hear(clock.Now())
 	}
 	switch {
-	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
+	case !l.setAlarm(time.Now().Add(left)): // Close came meanwhile
 		l.close()
 	case l.watchdog != nil: // a step of the wall clock may have left it little time
 		l.watchdog.hasten(time.Now().Add(left / 2))
 	}
 }
 
-// setAlarm sets the alarm of l for the time at, or for what l has to do before. It reports false if Close has begun.
+// setAlarm sets the alarm for at, or for what is due before. It reports false if Close has begun.
 func (l *Lease) setAlarm(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -643,8 +635,8 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
-// close ends and releases l because of Close. It leaves a lease alone whose time is up: another lease may hold the lock
-// with the same value, and with a lock delay the keys are meant to stay.
+// close ends and releases l, because of Close, unless its time is up: another lease may hold the lock with the same
+// value by now, and with a lock delay the keys are meant to stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
 	if l.Remaining(clock.Now()) == 0 {
@@ -661,7 +653,7 @@ type signal struct{ c chan struct{} }
 
 func (s *signal) close() {
 	select {
-	case <-s.c: // it is closed
+	case <-s.c:
 	default:
 		if s.c != nil {
 			close(s.c)
@@ -669,7 +661,7 @@ func (s *signal) close() {
 	}
 }
 
-// channel returns the channel. closed says that close was called, perhaps before there was one.
+// channel makes the channel if there is none. closed says that close was called, perhaps before.
 func (s *signal) channel(closed bool) <-chan struct{} {
 	if s.c == nil {
 		s.c = make(chan struct{})

@@ -18,7 +18,7 @@ type Outcome struct {
 	Told      error             // what observers were told; nil if nobody listens
 	Validity  time.Duration     // for Late: the validity that had ended
 	Lines     []string
-	Touched   bool // a node has granted the lock in some round, even if not the token
+	Touched   bool // a node has granted the lock in some round
 }
 
 // A Kind is how an attempt can end.
@@ -26,24 +26,24 @@ type Kind uint8
 
 // The kinds of outcomes.
 const (
-	NotAsked   Kind = iota
-	Waiting         // not asked, because others of this process wait for the claim
-	Won             // the lease can begin
-	NotWon          // no quorum granted
-	Late            // a quorum granted, after the validity had ended
-	Duplicates      // two nodes are one server, and too few servers are left
-	Unusable        // the generator made no usable value
+	NotAsked Kind = iota
+	Waiting       // others of this process wait for the claim
+	Won
+	NotWon     // no quorum granted
+	Late       // a quorum granted, after the validity had ended
+	Duplicates // of servers, so that too few are left
+	Unusable   // the generator made no usable value
 )
 
-// Mends reports whether another attempt can end otherwise: not if nodes or the generator of values are set up wrongly,
-// if clients are closed, or if the nodes without a key of another type are no quorum.
+// Mends reports whether another attempt can end otherwise: not with a wrong set-up, closed clients, or keys of another
+// type on so many nodes that the others are no quorum.
 func (o Outcome) Mends() bool {
 	failed := o.Result.Count.Failed
 	return o.Kind != Duplicates && o.Kind != Unusable &&
 		(failed == 0 || !o.Result.Severed() && !o.Result.Rule.Blocks(failed&o.Result.InTheWay()))
 }
 
-// Taken reports whether something else is in the way, and not too many failures: see quorum.Result.NotFree.
+// Taken reports whether something else is in the way, and not failures: see quorum.Result.NotFree.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
 // MayWinAtOnce reports whether a new attempt may win before anything is released: see claim.LateTally.
@@ -52,8 +52,8 @@ func (o Outcome) MayWinAtOnce() bool {
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
-// IsSplit reports whether some nodes have granted while something else is in the way on others. Either several attempts
-// were made at once and none has won, or another lease has just a quorum. The answers do not tell which.
+// IsSplit reports whether some nodes have granted, with something else in the way on others: of several attempts none
+// has won, or another lease has just a quorum. The answers do not tell which.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.
@@ -67,10 +67,10 @@ func (o Outcome) IsMixed() bool {
 	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
 
-// IsCut reports whether the caller's context has ended the attempt before a quorum had answered. That proves nothing.
+// IsCut reports whether the caller's context has ended before a quorum had answered. That proves nothing.
 func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
 
-// IsUnopened reports IsCut while connections were being opened, to nodes that the Result names.
+// IsUnopened reports whether IsCut does, while connections were being opened to nodes.
 func (o Outcome) IsUnopened() bool { return o.IsCut() && o.Result.Count.Failed != 0 }
 
 // Heard reports whether a quorum of nodes has granted or refused.
@@ -78,17 +78,17 @@ func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
 }
 
-// kinds are what the release of a refused attempt finds in the way of a plain lock. A node answers SET NX in the same
-// way whether the key has another value or is a list. But a list is no lock: it never runs out, and nobody releases it.
-// So the caller must not learn that the lock is taken. The release reads the key anyway.
+// kinds are what the release of a refused attempt finds in the way of a plain lock. SET NX does not tell a list from
+// another value. But a list is no lock: it never runs out, and nobody releases it. So the caller must not learn that
+// the lock is taken. The release reads the key anyway.
 type kinds struct {
-	failed claim.Nodes // that have failed the attempt
+	failed claim.Nodes
 	rule   claim.Rule
-	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
+	known  chan struct{} // closed once it is clear whether foreign keys leave no quorum
 
 	mu      sync.Mutex  // guards what follows
-	asked   claim.Nodes // that have refused, and have not said more
-	foreign claim.Nodes // that have a key of another type
+	asked   claim.Nodes // that have refused, and not said more
+	foreign claim.Nodes // with a key of another type
 	errs    []error     // by node
 }
 
@@ -129,8 +129,8 @@ func (k *kinds) hear(i int, v claim.Vote) {
 	}
 }
 
-// AskKinds makes the next release of l find out what is in the way on nodes that have refused an attempt. It reports
-// false if the answers show that, or if it does not matter.
+// AskKinds makes the next release of l find out what is in the way on nodes that have refused. It reports false if that
+// is known, or does not matter.
 func (l *Lease) AskKinds(o Outcome) bool {
 	res := &o.Result
 	_, exclusive := l.terms.Claim.(*claim.Exclusive)
@@ -145,8 +145,7 @@ func (l *Lease) AskKinds(o Outcome) bool {
 	return true
 }
 
-// Correct waits for what AskKinds asks, and returns o corrected: nodes with a key of another type have failed, not
-// refused.
+// Correct waits for AskKinds. In what it returns, nodes with a key of another type have failed, not refused.
 func (l *Lease) Correct(ctx context.Context, o Outcome) Outcome {
 	k := l.writes.needRare().asked.Load()
 	l.terms.Keeper.Pause(ctx, l.terms.Timing.NodeTimeout, k.known)

@@ -23,57 +23,56 @@ const (
 	maxReleaseDelay = time.Second
 	maxDoublings    = 5 // enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A release that is dropped leaves
-	// a key on one node for its TTL. There is no bound during Close, which promises to repeat every release.
+	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A dropped one leaves a key on one
+	// node for its TTL. During Close there is no bound.
 	maxRepeats = 1 << 16
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command on each
 // node until that node is settled: nothing can set the value there any more, or the keys have run out. It gives up a
 // node early only if the node's pool is closed, for maxRepeats, or at the end of Close. It depends on no caller's
-// context.
+// context. With a minimal hold (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each
+// repetition.
 //
-// With a minimal hold (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each repetition.
-//
-// It sends, repeats and takes the replies itself: the round only counts the votes.
+// It sends and takes the replies itself: the round only counts the votes.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
 	round    quorum.Round
-	rare     *rareRelease  // fixed once the release is sent
-	others   atomic.Uint64 // the claim.Lines of Others
-	executed atomic.Uint64 // claim.Nodes that have executed it, although a command that sets the value may still come
-	open     atomic.Int32  // how many nodes have not settled it, and are not given up
+	rare     *rareRelease
+	others   atomic.Uint64
+	executed atomic.Uint64 // nodes that have executed it, although a command that sets the value may still come
+	open     atomic.Int32  // nodes that have not settled it, and are not given up
 
 	seat seat
 
 	// By node. The sender and the receiver of the reply use it in turn, never at once.
 	progress []progress
 
-	shortens bool // the claim is a claim.Shortener, and its keys may have to stay
+	shortens bool // the keys may have to stay
 	surplus  bool // of the lease
 	awaited  bool // a caller waits for the round
 	inTime   bool // a quorum had confirmed before the validity ended
 	undoes   bool
-	counted  bool // in the use of its value
+	counted  bool // in rel.use()
 	queued   bool // see process
 }
 
-// A rareRelease is what few releases need. It does not change once the release is sent.
+// A rareRelease is what few releases need. It is fixed once the release is sent.
 type rareRelease struct {
 	turnover script.Turnover
-	room     [1]script.Ticket // for turnover.Leave
-	filled   claim.Nodes      // where a fill was sent ahead: see fillRest
-	began    time.Duration    // monotonic; only set with surplus
+	room     [1]script.Ticket
+	filled   claim.Nodes   // see fillRest
+	began    time.Duration // monotonic
 }
 
-// noRareRelease serves all releases that need none. It never changes.
+// noRareRelease serves releases that need none. It never changes.
 var noRareRelease rareRelease
 
 type progress struct {
 	form    form  // when last sent
-	orderly bool  // when it was last sent, every command that sets the value had been answered
-	drained bool  // has a place in the node's drain, or waits for one
+	orderly bool  // every command that sets the value had been answered then
+	drained bool  // in the node's drain
 	lost    bool  // the node may have executed an earlier sending
 	unvoted bool  // Unlock waits for the repetition's vote
 	repeats uint8 // at most maxDoublings
@@ -85,7 +84,7 @@ type form struct {
 	again   bool
 }
 
-// next reports whether a release that was sent in form f must be sent again at once, and in which form.
+// next reports whether a release that was sent in form f must be sent again at once, and how.
 func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
@@ -110,7 +109,7 @@ type Releasing struct {
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. l must have ended or never
-// begun, unless how names another claim, such as a surplus. Release admits no waiter of this process: see Waiters.
+// begun, unless how names another claim. Release admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
@@ -121,7 +120,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus = how.claim, true
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		// WithMinHold excludes WithShared, whose claims are none.
+		// not with WithShared, which WithMinHold excludes
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	whole := how.claim == nil && how.nodes == 0
@@ -130,7 +129,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	}
 	if l.mayComeBack() {
 		rel.counted = usedValues.release(l, whole, rel.awaited)
-		if !rel.counted { // a later lease has the value: change the queues alone
+		if !rel.counted { // a later lease has the value
 			rel.claim, rel.shortens = nobodysClaim(l.terms), false
 			if how.claim != nil {
 				how.nodes = 0
@@ -144,8 +143,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.rare = rel.newRare(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
-	// An earlier release of l must be repeated until every key has run out, and a node may set a full TTL as late as
-	// now.
+	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
@@ -168,7 +166,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// newRare also sends the fills of a minimal hold: the release follows on each of their nodes.
+// newRare also sends the fills of a minimal hold, before the release.
 func (rel *Release) newRare(how Releasing) *rareRelease {
 	x := &rareRelease{}
 	if rel.surplus {
@@ -182,8 +180,8 @@ func (rel *Release) newRare(how Releasing) *rareRelease {
 	return x
 }
 
-// process identifies the waiters of this process to the nodes, if there were any when the release was made, or if some
-// have left tickets in the queues.
+// process identifies the waiters of this process, if there were any at the start, or some have left tickets in the
+// queues.
 func (rel *Release) process() script.Process {
 	if rel.queued {
 		return rel.lease.terms.Keeper.Process
@@ -191,7 +189,7 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering returns t with tickets that enter the queues, by line, without those of waiters that have given up.
+// entering adds the tickets that enter the queues, by line, without those of waiters that have given up.
 func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	t.Alive = script.AliveFor
 	for line, ticket := range tickets {
@@ -209,12 +207,12 @@ func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	return t
 }
 
-// giveBack releases the surplus of l on some nodes. It goes on even after l has been unlocked.
+// giveBack releases a surplus of l, even after l has been unlocked.
 func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
 	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
 }
 
-// fillOutlived fills up the keys of a minimal hold after Unlock. The release that follows settles what the fill leaves.
+// fillOutlived fills up the keys of a minimal hold after Unlock, with a release that settles what the fill leaves.
 func (l *Lease) fillOutlived() {
 	l.mu.Lock()
 	outlived := l.outlived
@@ -227,15 +225,15 @@ func (l *Lease) fillOutlived() {
 	}
 }
 
-// LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
+// LeaveQueuesOnRelease makes later releases of l take a ticket off the queues of all lines.
 func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t, allQueues) }
 
-// StayInOneQueueOnRelease makes every later release of l take a ticket off the queues of all lines but one.
+// StayInOneQueueOnRelease makes later releases of l take a ticket off the queues of all other lines.
 func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 	l.writes.leaveQueuesOnRelease(t, line)
 }
 
-// Nobody returns a lease whose value no node ever has. Its releases only change the queues.
+// Nobody returns a lease whose value no node ever has, for releases that only change the queues.
 func (t *Terms) Nobody() *Lease {
 	l := New(t, nobodysValue(t), clock.Now())
 	l.value.shown = false
@@ -246,9 +244,8 @@ func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String(
 
 func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
-// LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the Mutex that
-// adopts the hold does not know them. A node tells this process of a release, and not the next waiter, while such a
-// ticket is first.
+// LeaveQueues takes off the queues what a release of l would take off. It is for Detach: the Mutex that adopts the hold
+// does not know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
@@ -257,9 +254,8 @@ func (l *Lease) LeaveQueues() {
 }
 
 // Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Others can
-// have the other permits: with the ticket at the head of a queue, the node would tell this process of the next free
-// one, and not the next waiter. Leaver returns nil for other claims, because nobody else can hold them until l is
-// released.
+// have the other permits: while the ticket is first, the node tells this process of the next free one. Leaver returns
+// nil for other claims, because nobody else can hold them until l is released.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
@@ -270,7 +266,7 @@ func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	return nobody
 }
 
-// Wait waits for a quorum of nodes. The release must have a Caller.
+// Wait waits for a quorum of nodes. There must be a Caller.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	if u := rel.use(); u != nil {
 		defer usedValues.decided(u)
@@ -278,11 +274,11 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. The
-// validity of a lease that has not begun, such as an adopted one, cannot have ended.
+// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. That of
+// an adopted lease cannot have ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
-// noteDeleted notes where the release of a failed Unlock has found the value, unless the validity has ended.
+// noteDeleted notes where the release of a failed Unlock has found the value in time.
 func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
 		return
@@ -293,7 +289,7 @@ func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	r.failedLocked().deleted |= nodes
 }
 
-// Others returns the lines for which a node has told of a waiter of another process.
+// Others returns the lines in which a waiter of another process waits, by now.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
 // Brief implements quorum.Operation.
@@ -308,8 +304,8 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 	return rel.claim.Release(rel.process(), t, rel.lease.fence())
 }
 
-// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing: then its release
-// leaves the registers alone, because the client's user may not be permitted to use them.
+// fence leaves the registers alone without Fencing, even if an adopted lease has a token: the client's user may not be
+// permitted to use them.
 func (l *Lease) fence() script.Fence {
 	if !l.terms.Fencing {
 		return script.Fence{}
@@ -341,13 +337,12 @@ func (rel *Release) OnWon() {
 	}
 }
 
-// send sends the release to node i. resp is the encoding of the form, or nil. During Close, the release may have to
-// wait.
+// send sends the release to node i. resp is the encoding of the form, or nil. During Close, it may have to wait.
 func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
 	if k.IsClosed() && !s.drained {
-		s.drained = true // first: after enter another goroutine may send the release
+		s.drained = true // first: another goroutine may send it after enter
 		if !k.drains[i].enter(rel) {
 			return
 		}
@@ -358,9 +353,9 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// sendBehind releases node i, which the round does not ask because another node is the same server. Commands that set
-// the value may be on their way to node i: then a release must follow them. It is sent a little later, so that the
-// other node's release, which gives the server's vote, comes first.
+// sendBehind releases node i, which the round does not ask because another node is the same server. If commands that
+// set the value may be on their way to it, a release must follow. It comes a little later than the other node's, which
+// gives the vote.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
 		rel.nodeEnded(i, true)
@@ -371,7 +366,6 @@ func (rel *Release) sendBehind(i int) {
 	}
 }
 
-// use returns the use of the value, nil if the value never comes back.
 func (rel *Release) use() *use {
 	if rel.counted {
 		return rel.lease.rare.use
@@ -379,8 +373,8 @@ func (rel *Release) use() *use {
 	return nil
 }
 
-// transmit sends the release to node i now. It reports true if a reply will come, or if the drain keeps the release. If
-// the node may hold the value, WithOutstanding does not limit the request (Reserved).
+// transmit reports true if a reply will come, or if the drain keeps the release. WithOutstanding does not limit the
+// request if the node may hold the value (Reserved).
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
@@ -425,13 +419,13 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form. If encoded, it must be the round's command, whose bytes are sent.
+// args returns the command in a form: that of the round if encoded.
 func (rel *Release) args(as form, encoded bool) []any {
 	var call claim.Call
 	switch {
 	case as.quietly:
 		call = rel.call(script.Turnover{Quietly: true})
-	case as.again: // enters no ticket again: the waiter may have left
+	case as.again: // but no ticket enters again: the waiter may have left
 		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
 	case rel.shortens && !encoded: // the rest may be shorter by now
 		call = rel.call(rel.rare.turnover)
@@ -446,7 +440,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	return call.Command.Args
 }
 
-// Receive takes a node's reply.
+// Receive implements wire.Receiver.
 func (rel *Release) Receive(i int, reply wire.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
@@ -521,9 +515,8 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 }
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
-// the release, and Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
-// until now. Anything else proves nothing: the first sending may have deleted our value, and somebody may have locked
-// since.
+// the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
+// until now. Anything else proves nothing: somebody may have locked since the first sending deleted our value.
 func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 	s := &rel.progress[i]
 	switch {
@@ -545,7 +538,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 		rel.noteDeleted(claim.Nodes(0).With(i))
 	}
 	if reply.Err == nil && reply.Fate == wire.Answered {
-		v.Choice = claim.Refused // for the node's health: it has answered
+		v.Choice = claim.Refused // it has answered
 	}
 	rel.round.NoteHealth(i, v, reply.Server)
 }
@@ -560,7 +553,7 @@ func afterwards(v claim.Vote) string {
 	return "the key is gone now"
 }
 
-// giveUp notes that nothing more is sent to node i, which has not settled the release.
+// giveUp notes that nothing more is sent to node i, which is not settled.
 func (rel *Release) giveUp(i int) {
 	rel.endVote(i)
 	rel.nodeEnded(i, false)
@@ -574,9 +567,8 @@ func (rel *Release) endVote(i int) {
 	}
 }
 
-// settles reports whether node i, whose reply reads as v, is done with the value: no command that sets the value can
-// have reached it, or it has executed all of them before the release. One of these proves the latter:
-//
+// settles reports whether node i, whose reply reads as v, is done with the value: no command that sets it can have
+// reached the node, or it has executed all of them before the release. One of these proves the latter:
 //   - Every such command had been answered when the release was sent (orderly).
 //   - Every such command is answered by now, and the pool is an ordered stream (Conn is not 0).
 //   - There was only one such command, and the release found the value.
@@ -589,7 +581,7 @@ func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeEnded notes, once for each node, that nothing more is sent to node i. If settled is false, the node was given up.
+// nodeEnded notes, once for each node, that nothing more is sent there: it is settled, or given up.
 func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
 	if settled {
@@ -630,7 +622,7 @@ func (rel *Release) repeatLater(i int, err error) {
 	}
 }
 
-// later schedules a sending to node i. It reports dropped if too many wait to be sent, or if Close has ended.
+// later reports dropped if too many wait to be sent, or if Close has ended.
 func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	rel.lease.writes.keepTime() // each repetition asks whether the keys have run out
 	again, limit := &alarm.Alarm{What: repetition{rel, i}}, maxRepeats
@@ -640,7 +632,6 @@ func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), limit)
 }
 
-// A repetition is the alarm for sending a release to one node again.
 type repetition struct {
 	release *Release
 	node    int
@@ -664,8 +655,8 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// lasts returns for how much longer a key that the release deletes may last by the nodes' clocks; negative if none can.
-// Extensions do not renew a surplus, so its release ends although the lease may be held for much longer.
+// lasts returns for how much longer a key that the release deletes may last; negative if none can. Extensions do not
+// renew a surplus.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.rare.began, now)
@@ -677,8 +668,7 @@ func (rel *Release) unconfirmed() claim.Nodes {
 	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
-// isConfirmed reports whether no key is left on a quorum: a node has executed the release, or no command has reached
-// it.
+// isConfirmed reports whether no key is left on a quorum.
 func (rel *Release) isConfirmed() bool {
 	rule, missing := rel.round.Rule(), rel.unconfirmed()
 	for i := range rel.progress {
@@ -689,5 +679,5 @@ func (rel *Release) isConfirmed() bool {
 	return rule.Quorum(rule.All() &^ missing)
 }
 
-// isAttempt reports whether the release is of a failed attempt. An adopted lease has no Try.
+// isAttempt reports whether an attempt has failed. An adopted lease has no Try.
 func (rel *Release) isAttempt() bool { return rel.lease.Try > 0 && !rel.lease.Begun() }

@@ -10,20 +10,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is about leases that others continue or share. A waiter of this process continues a lease by direct
-// hand-off, or a Mutex adopts its value after Detach. Readers of one process share a hold: to the nodes, their leases
-// with one value are one reader. The last lease that leaves releases the value.
+// This file is about leases that others continue or share. A waiter of this process continues one by direct hand-off,
+// or a Mutex adopts its value after Detach. Readers of one process share a hold: their leases have one value, and the
+// last one that leaves releases it.
 
 type sharing struct {
 	acquired clock.Instant
-	spoiled  atomic.Bool // the user has seen the value, or a lease was lost: nobody may join
+	spoiled  atomic.Bool // nobody may join: the user has seen the value, or a lease was lost
 
 	mu       sync.Mutex    // guards what follows, and Lease.seat; before Lease.mu
 	leases   []*Lease      // those that have not left
 	closed   bool          // nobody may join
-	extender *Lease        // whose watchdog was the last to begin a round; nil if none has
+	extender *Lease        // whose watchdog was the last to begin a round
 	began    clock.Instant // by the extender
-	extended clock.Instant // the start of the last confirmed extension
+	extended clock.Instant // of the last confirmed extension
 
 	room [1]*Lease // for leases
 }
@@ -32,11 +32,11 @@ type sharing struct {
 type Likeness struct {
 	name, owner                        string
 	keeper                             *Keeper
-	expiry, ttl, validity, nodeTimeout time.Duration // MaxHold and MinHold keep from sharing
+	expiry, ttl, validity, nodeTimeout time.Duration // others, such as MaxHold, keep from sharing
 	heals                              bool
 }
 
-// Likeness returns the Likeness of leases of a reader with Policy.Joins.
+// Likeness is for a reader with Policy.Joins.
 func (t *Terms) Likeness() Likeness {
 	return Likeness{
 		t.Claim.Lines()[0], t.Owner, t.Keeper,
@@ -44,7 +44,7 @@ func (t *Terms) Likeness() Likeness {
 	}
 }
 
-// BeginSharing lets other leases join l, which was just acquired. It reports whether its terms allow that.
+// BeginSharing lets others join l, which was just acquired, if its terms allow that, and reports whether they do.
 func (l *Lease) BeginSharing() bool {
 	if !l.terms.Joins {
 		return false
@@ -59,8 +59,8 @@ func (l *Lease) BeginSharing() bool {
 	return true
 }
 
-// Join returns a new lease under terms t, which must have the name of l, that shares the hold of l. It has the value
-// and the validity of l.
+// Join returns a new lease under terms t, of the same name, that shares the hold of l. It has the value and the
+// validity of l.
 //
 // Join returns nil if the terms differ in something that leases with one value must have in common, such as the TTL or
 // the owner. It also returns nil, and keeps everybody else from joining, if
@@ -90,7 +90,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	return other
 }
 
-// IsJoinable reports whether others may still join the hold of l. For window see Join.
+// IsJoinable reports whether others may still join: see Join.
 func (l *Lease) IsJoinable(window time.Duration) bool {
 	s := l.sharing()
 	if s == nil || s.spoiled.Load() {
@@ -107,9 +107,8 @@ func (s *sharing) close() {
 	s.closed = true
 }
 
-// Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no other
-// lease has it: one that is past or lost does not count. A second Leave reports the same, unless others have left
-// meanwhile.
+// Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no lease
+// has it that is not past or lost. A second Leave may report more.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -139,15 +138,14 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked removes leases that do not have the hold any more, from the end to one that has it: Leave needs no
-// more.
+// dropOverLocked stops at a lease that has the hold: Leave needs no more.
 func (s *sharing) dropOverLocked(now clock.Instant) {
 	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])
 	}
 }
 
-// mayStillHave reports whether l has the hold, or was unlocked just now and is about to leave.
+// mayStillHave reports whether l has the hold, or was just unlocked and is about to leave.
 func (l *Lease) mayStillHave(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,8 +157,7 @@ func (l *Lease) mayStillHave(now clock.Instant) bool {
 	}
 }
 
-// IsAlone reports whether l is the only lease that has the hold. If so, and l stays alone, as for Detach, nobody can
-// join any more.
+// IsAlone reports whether only l has the hold. If so, and l stays alone, as for Detach, nobody can join any more.
 func (l *Lease) IsAlone(stays bool) bool {
 	s := l.sharing()
 	if s == nil {
@@ -174,17 +171,16 @@ func (l *Lease) IsAlone(stays bool) bool {
 	return alone
 }
 
-// A duty is what a watchdog does when a round is due.
 type duty uint8
 
 const (
 	extendNow   duty = iota
-	lookAgain        // soon: another lease has begun a round, but may leave before a quorum confirms it
-	extendLater      // in the next third of the expiry: another lease has just extended the hold
+	lookAgain        // another lease has begun a round, but may leave before a quorum confirms it
+	extendLater      // in the next third of the expiry: another lease has just extended
 )
 
-// duty says whether the watchdog of l should begin a round. It should not if another lease that shares the hold has
-// extended it, or has begun to, less than a sixth of the expiry ago.
+// duty keeps a watchdog from a round if another lease with the hold has extended it, or has begun to, less than a sixth
+// of the expiry ago.
 func (l *Lease) duty(now clock.Instant) duty {
 	s := l.sharing()
 	if s == nil {
@@ -204,9 +200,9 @@ func (l *Lease) duty(now clock.Instant) duty {
 	return extendNow
 }
 
-// MayPass reports whether l, which Unlock has ended, may be handed over: its attempt, or that of the first lease of the
-// chain, began less than chain ago, nine tenths of the validity are left, and the user has not seen the value. Other
-// code may use a seen value to ask whether the lease has ended, or to release it again. MayPass hides the value.
+// MayPass reports whether l, which Unlock has ended, may be handed over: the lock was acquired less than chain ago,
+// nine tenths of the validity are left, and the user has not seen the value. Other code may use a seen value to ask
+// whether the lease has ended, or to release it. MayPass hides the value.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
 	if l.chain+now.Since(l.First) >= chain || !l.Hide() {
@@ -221,8 +217,8 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
-// Pass returns the lease that continues l, under other terms with the same timing and owner. No node is told, and
-// nothing that is done later with l affects it.
+// Pass returns the lease that continues l, under other terms with the same timing and owner. No node is told. Nothing
+// that is done later with l affects it.
 func (l *Lease) Pass(t *Terms) *Lease {
 	other := &Lease{First: clock.Now(), terms: t, rareEnd: &noRareEnd, rare: &noRareLease}
 	l.mu.Lock()
@@ -231,7 +227,7 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	return other
 }
 
-// passFresh does what Pass does if nine tenths of the validity are left.
+// passFresh is Pass if nine tenths of the validity are left.
 func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +243,7 @@ func (l *Lease) passLocked(other *Lease) {
 	other.chain = l.chain + other.First.Since(l.First)
 }
 
-// AwaitReplies waits until every command that can set or prolong a key of l, which has ended, is answered or lost; at
+// AwaitReplies waits for the replies, or losses, of commands that can set or prolong a key of l, which has ended; at
 // most for the node deadline, or until ctx is done.
 func (l *Lease) AwaitReplies(ctx context.Context) {
 	timer := time.NewTimer(l.terms.Timing.NodeTimeout)

@@ -13,68 +13,68 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file is what the root of the library and package queue hand down to leases.
+// This file is what the root of the library and package queue hand down.
 
 // Terms are what the locks of one Mutex have in common.
 type Terms struct {
 	*Policy
 	Keeper *Keeper
 	Claim  claim.Claim // without a value
-	Events Events      // nil if nobody listens
+	Events Events      // may be nil
 }
 
 // A Policy is what options come to: how locks are held, and waited for. It does not change.
 type Policy struct {
 	Timing     Timing
-	Value      func() (string, error) // of an attempt
-	Owner      string                 // the label in each value; may be ""
-	UserValues bool                   // Value is the user's function: it may repeat a value, and the user may know each
-	WaitAll    bool                   // for all nodes
-	Heals      bool                   // an extension sets missing keys again
+	Value      func() (string, error)
+	Owner      string // the label in each value; may be ""
+	UserValues bool   // the user's: it may repeat a value, which the user may know
+	WaitAll    bool   // in every round
+	Heals      bool   // an extension sets missing keys again
 	Watchdog   bool
 	Fencing    bool
-	Passes     bool    // leases may be handed over within the process
-	Joins      bool    // leases may share a hold within the process
-	InDo       bool    // a Do will release the lease, so Detach refuses
+	Passes     bool    // to waiters of the process
+	Joins      bool    // a hold of the process
+	InDo       bool    // so Detach refuses
 	OfDo       *Policy // for the leases of a Do
 
 	// For package queue:
 
 	Fair         bool // nobody is overtaken
-	Priority     int  // the higher comes first
+	Priority     int
 	Delay        func(tries int) time.Duration
 	Mean         time.Duration // of what Delay returns, or OfUser
-	Rests        bool          // the user has chosen no Delay: no waiter that the nodes can wake tries for it
-	EndsIfDenied bool          // a Lock ends once the nodes that do not deny it are no quorum
+	Rests        bool          // the user has chosen no Delay: it does not make those try that nodes can wake
+	EndsIfDenied bool          // a Lock ends if nodes deny it every quorum
 }
 
-// OfUser stands for the unknown mean of a user's delays.
+// OfUser is the unknown mean of a user's delays.
 const OfUser time.Duration = -1
 
 // Errors are the library's errors for the end of a lease. This package interprets none.
 type Errors struct {
 	NotHeld error // unlocked, detached, or never held
 	Expired error // its time is up
-	MaxHold error // its time is up, and cannot be prolonged
-	Spent   error // of an extension: the lease is held, but not for longer
+	MaxHold error // and nothing can prolong it
+	Spent   error // held, but no extension can prolong it
 	Closed  error // by Close
 	Failed  error // before the lease has reached its caller
 
-	// Lost returns the error of a lease that somebody held. missed is the watchdog's last extension if it was not
+	// Lost returns the error of a lease that somebody held. missed is the watchdog's last extension, unless it was
 	// confirmed.
 	Lost func(cause error, missed *quorum.Result) error
 
-	// Rejected returns the cause of an end that the nodes have proved.
+	// Rejected is for an end that the nodes have proved.
 	Rejected func(name string, res quorum.Result) error
 
-	// Forced returns the cause of an end by force.
+	// Forced is for an end by force.
 	Forced func() error
 
-	// Severed returns the cause of an end because the user has closed the clients. res is from quorum.Set.Severed.
+	// Severed is for closed clients. res is from quorum.Set.Severed.
 	Severed func(res quorum.Result) error
 }
 
-// brief returns the Brief of an operation that looks. Those that grant set another Purpose.
+// brief is for operations that look. Those that grant set another Purpose.
 func (t *Terms) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	b := quorum.Brief{Op: op, Call: call, Within: t.Timing.NodeTimeout}
 	if t.Events != nil {
@@ -83,14 +83,13 @@ func (t *Terms) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	return b
 }
 
-// lacksQueue reports whether node i has just denied the queue. The claim must have one line.
 func (t *Terms) lacksQueue(i int) bool {
 	return t.Keeper.Set.Nodes[i].DeniesQueueOf(t.Claim.Lines()[0])
 }
 
-// deny notes that the client cannot use the queue of the lock on node i: its user lacks a permission (ofUser), or the
-// queue is a key of another type, or a cluster keeps it on another node. With several lines, the cluster may keep the
-// names apart, which says nothing of one queue.
+// deny notes that the client cannot use the queue on node i: its user lacks a permission (ofUser), the queue is a key
+// of another type, or a cluster keeps it elsewhere. A cluster may also keep several lines apart, which says nothing of
+// a queue.
 func (t *Terms) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := t.Claim.Lines(); {
@@ -110,11 +109,11 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 	}
 }
 
-// errBlind is why a reader is let in without a look at the queue.
+// errBlind is why a reader does not look at the queue.
 var errBlind = errors.New("redsync: the user may not read the queue")
 
-// allows notes that node i has executed a script on the lock. If it has denied one on lock and queue before, it denies
-// the queue alone, which is told now.
+// allows notes that node i has executed a script on the lock. If it has denied one on lock and queue, it denies the
+// queue alone, which is told now.
 func (t *Terms) allows(i int) {
 	n := t.Keeper.Set.Nodes[i]
 	if t.Events == nil || !n.Doubts() {
@@ -125,7 +124,6 @@ func (t *Terms) allows(i int) {
 	}
 }
 
-// wake wakes the first waiters in these lines of c, because node i has told that it is their turn.
 func (t *Terms) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
 	for at, name := range c.Lines() {
 		if first.Has(at) {
@@ -134,16 +132,16 @@ func (t *Terms) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
 	}
 }
 
-// A Timing holds the durations of a lease (drift.go in the root of the library).
+// A Timing holds the durations of a lease: see drift.go in the root of the library.
 type Timing struct {
 	Expiry      time.Duration // in whole milliseconds
-	TTL         time.Duration // of the keys: expiry + lock delay; if MinHold is longer, an acquire sets that
+	TTL         time.Duration // of the keys: expiry + lock delay; an acquire sets MinHold if that is longer
 	Validity    time.Duration // of the holder: expiry - drift
 	NodeTimeout time.Duration // of a round, for one node
-	Reach       time.Duration // of a round, for one step while a connection is being opened
-	Far         time.Duration // the longest node deadline of a far node
+	Reach       time.Duration // of a round, for one step of a connection that is being opened
+	Far         time.Duration // the longest node deadline, of a far node
 	MaxHold     time.Duration // in all; 0: no limit
-	MinHold     time.Duration // of the keys, from the acquire on: minimal hold + drift; 0: no minimum
+	MinHold     time.Duration // of the keys, from the acquire on: minimal hold + drift; 0: none
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
@@ -153,8 +151,8 @@ func (t Timing) LastsAs(u Timing) bool {
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the length of the validity for an extension once the lock has been held for a
-// time, or for an attempt (0). MaxHold may shorten both.
+// AtAge returns the TTL of the keys and the length of the validity for an extension at that age of the lease; for an
+// attempt held is 0. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
@@ -163,9 +161,9 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	return t.TTL - (t.Validity - validity).Truncate(time.Millisecond), validity
 }
 
-// rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone,
-// because a step of the wall clock must not shorten the rest. After a suspension it is too long, which does no harm: a
-// release never makes a key last longer.
+// rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone: a
+// step of the wall clock must not shorten the rest. After a suspension it is too long, but a release never makes a key
+// last longer.
 func (t Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {
@@ -174,8 +172,8 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// lasts returns for how much longer a key may last by the nodes' clocks, if its TTL was set at the monotonic time
-// renewed at the latest; negative if it must have run out. A step of the wall clock must not end the repetitions of a
+// lasts returns for how much longer a key may last by the nodes' clocks, whose TTL was set at the monotonic time
+// renewed at the latest; negative if it has run out. A step of the wall clock must not end the repetitions of a
 // release.
 func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	age := now.Mono - renewed
@@ -186,7 +184,7 @@ func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	return left
 }
 
-// sum returns a + b, or the longest duration if that is less. b must not be negative.
+// sum avoids an overflow. b must not be negative.
 func sum(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -198,8 +196,7 @@ func (t Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout, Open: t.Expiry / 2, Reach: t.Reach, Far: t.Far}
 }
 
-// A Validity says how long a lease may be relied upon. Start is taken before the first byte of the winning round is
-// sent.
+// A Validity says how long a lease may be relied upon. Start is before the first byte of the winning round.
 type Validity struct {
 	Start  clock.Instant
 	Length time.Duration
@@ -213,25 +210,25 @@ func (v Validity) Remaining(now clock.Instant) time.Duration {
 // Holds reports whether v has not ended at now.
 func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
 
-// Until returns the end of v, for display. Remaining decides: it goes by both clocks.
+// Until returns the end of v, for display. Only Remaining goes by both clocks.
 func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Length) }
 
-// Events hears of the locks of one Mutex. Its methods must not block, except Waits and Attempted, which may also panic.
+// Events hears of the locks of one Mutex. Its methods must not block, except Waits and Attempted, which may panic, too.
 type Events interface {
 	quorum.Tracer
 
-	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
+	// Lost tells that a lease that was held has ended, but not by Unlock or Detach.
 	Lost(l *Lease, held time.Duration, err error)
 
-	// Extended tells how an extension of the watchdog has ended, or the result so far. lost says that it proves that
-	// the lease is lost. left is how long the lease was still valid at start.
+	// Extended tells how an extension of the watchdog has ended, or stands. lost says that the lease is lost. left is
+	// how long the lease was still valid at start.
 	Extended(l *Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. pending counts the releases that some node has not
-	// settled. givenUp says that this one is not sent there again.
+	// Unconfirmed tells that a node has not settled a release. pending counts such releases on all nodes. givenUp says
+	// that this one is not sent again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
-	// Left tells at the end of Close how many releases a node has not confirmed, and when their keys will have run out.
+	// Left tells at the end of Close how many releases a node has not confirmed, and for how long their keys may last.
 	Left(n *quorum.Node, releases int, within time.Duration, err error)
 
 	// Audience returns a comparable value for those who are told.
@@ -246,15 +243,14 @@ type Events interface {
 	// Waits tells that the call that began at start waits from now on.
 	Waits(ctx context.Context, start clock.Instant, number uint64)
 
-	// Attempted tells how an attempt has ended, and returns why it has failed. joins says that the call waits if it
-	// has.
+	// Attempted tells how an attempt has ended, and returns why it has failed. Then the call waits if joins.
 	Attempted(ctx context.Context, l *Lease, o Outcome, joins bool) error
 
 	// Refused tells that a node denies us a subscription.
 	Refused(n *quorum.Node, err error)
 }
 
-// newValue returns the value of an attempt that begins at start. A user's function may repeat one: see valueLog.
+// newValue may repeat one if a user's function makes it: see valueLog.
 func (t *Terms) newValue(start clock.Instant) (string, error) {
 	value, err := t.Value()
 	switch {

@@ -14,12 +14,12 @@ import (
 
 // This file makes fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A node that
 // grants the lock raises its register to the token, if that is strictly greater. If a quorum has done so, the lease
-// gets the token: any later attempt needs one of these nodes, and so a greater token. If the registers are too high,
-// the attempt makes another round with the same value, and with a token greater than any that it has seen.
+// gets the token: any later attempt needs one of these nodes, and so a greater token. If registers are too high, the
+// attempt makes another round with the same value, and a token greater than any that it has seen.
 //
-// A register that no client can have written is the node's error, and the attempt does not follow it. Only if a quorum
-// has such values, the clock of a client must have been wrong. Then the next proposal is just above the highest value
-// that a quorum reaches: fewer nodes may lie.
+// A register that no client can have written is the node's error, and not followed. Only if a quorum has such values, a
+// client's clock was wrong. Then the next proposal is just above the highest value that a quorum reaches: fewer nodes
+// may lie.
 
 const (
 	// fenceTTL is how long a register is kept after its last use. It must exceed the skew of the clients' clocks.
@@ -28,7 +28,7 @@ const (
 	// maxCatchUps is how many more rounds an attempt makes to get a token.
 	maxCatchUps = 2
 
-	// fenceSkew is by how much clients' clocks may differ without harm, if a node has forgotten its registers
+	// fenceSkew is by how much clients' clocks may differ if a node has forgotten its registers
 	// (pool.WithRestartGuard).
 	fenceSkew = 10 * time.Second
 
@@ -40,9 +40,9 @@ func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
-// proposal returns the first proposal for these names: the wall clock in microseconds, or the token after the highest
-// one that is known, whichever is greater. A known token far ahead of the clock does not count: a quorum shows it
-// again, or somebody has deleted the registers to bring the tokens back.
+// proposal returns the first proposal: the wall clock in microseconds, or the token after the highest known one, if
+// greater. A known token far ahead does not count: a quorum shows it again, or somebody has deleted the registers to
+// bring tokens back.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	if known := t.highest(names); !isFar(known, start) {
 		return max(micros(start), known+1)
@@ -52,7 +52,7 @@ func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 
 func micros(at clock.Instant) uint64 { return uint64(max(at.Wall.UnixMicro(), 1)) }
 
-// notStored returns why an answer that grants the lock does not grant the token, if so.
+// notStored returns why a grant of the lock is none of the token.
 func notStored(d claim.Detail) error {
 	if d.Stored {
 		return nil
@@ -65,9 +65,9 @@ func isFar(register uint64, now clock.Instant) bool {
 	return register >= endOfTokens || register > micros(now)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
-// A farRegister is the error of a node whose register no client can have written.
+// A farRegister is the error of a node with such a register.
 type farRegister struct {
-	lines []string // the value is in the register of one of them
+	lines []string // the value is in one of their registers
 	value uint64
 }
 
@@ -100,14 +100,14 @@ func shownByQuorum(res quorum.Result) (shown uint64) {
 	return shown
 }
 
-// maxKnown bounds how many tokens are remembered. A forgotten one may cost a round.
+// maxKnown bounds the memory. A forgotten token may cost a round.
 const maxKnown = 4096
 
 // Tokens are the highest fencing tokens that this process has seen, by the name of the lock.
 type Tokens struct {
 	mu      sync.Mutex // guards what follows
 	byName  map[string]uint64
-	ignored map[string]claim.Nodes // nodes whose register is ignored, as observers have been told
+	ignored map[string]claim.Nodes // nodes whose register observers know to be ignored
 }
 
 func (t *Tokens) highest(names []string) (token uint64) {
@@ -119,8 +119,8 @@ func (t *Tokens) highest(names []string) (token uint64) {
 	return token
 }
 
-// Raise notes that a token has been seen, for each of the names: an attempt for several names needs a token that is
-// higher than all their registers.
+// Raise notes that a token has been seen, for all the names: an attempt for several needs one above all their
+// registers.
 func (t *Tokens) Raise(names []string, token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *Tokens) Raise(names []string, token uint64) {
 	}
 }
 
-// ignores notes that a register is ignored on node i, and reports whether that is news.
+// ignores reports whether it is news that a register is ignored.
 func (t *Tokens) ignores(name string, i int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

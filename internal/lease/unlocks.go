@@ -9,23 +9,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// An Unlocks is what a Mutex remembers of its last Unlock: calls wait for its outcome, and ask after a failure what has
-// become of the release. The mutex of the Mutex guards it.
+// An Unlocks is what a Mutex remembers of its last Unlock, for calls that come during it or after its failure. The
+// mutex of the Mutex guards it.
 type Unlocks struct {
-	lease *Lease     // nil if there is nothing to remember, or it is adopted
-	last  *Unlocking // nil until a call waits, or the Unlock has failed, unless its lease is adopted
+	lease *Lease     // nil if adopted, or nothing is remembered
+	last  *Unlocking // made when a call waits, when the Unlock fails, or for an adopted lease
 }
 
 // An Unlocking is one Unlock, as other calls see it.
 type Unlocking struct {
-	from  any           // what the lease is adopted from once the Unlock has begun; otherwise nil
-	done  chan struct{} // closed when the Unlock has ended or is forgotten; then the rest is fixed
+	from  any           // of an adopted lease, which is made later; otherwise nil
+	done  chan struct{} // closed when the Unlock has ended or is forgotten: the rest is fixed
 	lease *Lease        // nil if forgotten
 	ok    bool
 	err   error
 }
 
-// Begin remembers an Unlock of l, or of a lease that will be adopted from a pointer.
+// Begin remembers an Unlock of l, or of a lease to be adopted from a pointer.
 func (u *Unlocks) Begin(l *Lease, from any) {
 	u.Forget()
 	u.lease = l
@@ -34,7 +34,7 @@ func (u *Unlocks) Begin(l *Lease, from any) {
 	}
 }
 
-// Last returns the last Unlock, nil if there is nothing to wait for or to ask.
+// Last returns the last Unlock, nil if it is not to be asked.
 func (u *Unlocks) Last() *Unlocking {
 	if u.lease != nil && u.last == nil {
 		u.last = &Unlocking{done: make(chan struct{})}
@@ -42,8 +42,8 @@ func (u *Unlocks) Last() *Unlocking {
 	return u.last
 }
 
-// End notes how the Unlock of l has ended; l is nil after a panic. For from see Begin. If nothing more can be learned
-// of the Unlock, it is forgotten.
+// End notes how the Unlock has ended, and forgets it if nothing more can be learned. l is nil after a panic. For from
+// see Begin.
 func (u *Unlocks) End(l *Lease, from any, ok bool, err error) {
 	if from == nil && u.lease != l || from != nil && (u.last == nil || u.last.from != from) {
 		return // the Mutex has been locked again
@@ -94,8 +94,8 @@ func (u *Unlocking) Outcome() (ok bool, err error, known bool) { //nolint:revive
 	return u.ok, u.err, u.lease != nil
 }
 
-// Retry repeats the release of a failed Unlock at once where that is due later, and waits for the nodes, for the node
-// deadline. It reports whether a quorum has confirmed the release before the validity ended.
+// Retry repeats the release of a failed Unlock at once where that is due later, and waits for the node deadline. It
+// reports whether a quorum has confirmed the release in time.
 func (u *Unlocking) Retry(ctx context.Context) bool {
 	l, rel := u.lease, u.lease.failedRelease()
 	k, r := l.terms.Keeper, l.writes.needRare()
@@ -112,7 +112,7 @@ func (u *Unlocking) Retry(ctx context.Context) bool {
 	}
 }
 
-// Outlives notes that the release, whose Wait has returned res, goes on after its Unlock has failed.
+// Outlives notes that the release goes on after its Unlock has failed with the result res of Wait.
 func (rel *Release) Outlives(res quorum.Result) {
 	granted := claim.Nodes(0)
 	for i, v := range res.Votes {

@@ -12,25 +12,27 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// usedValues remembers the values that may come back: those that users' functions have made, and those of adopted
-// leases. The whole process shares it, because several Redsyncs may work on the same nodes.
+// usedValues remembers the values that may come back. The whole process shares it, because several Redsyncs may work on
+// the same nodes.
 var usedValues valueLog
 
-// A valueLog lets a value come back on its name, although nodes cannot tell the commands of two leases with one value
-// apart. The danger is that an early command deletes the key of the later lease. So a new lease may use the value under
-// these rules:
+// A valueLog lets a value come back on its name: one of a user's function, or of an adopted lease. Nodes cannot tell
+// the commands of two leases with one value apart, so an early one could delete the key of the later lease. These rules
+// prevent that:
 //
-//  1. No other lease of the process relies on keys with the value: none is being acquired or held, and no keys stay on
-//     purpose, for a minimal hold, a lock delay or the receiver of Detach. Otherwise a new attempt finds the lock taken, and
-//     sends nothing.
-//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
+// 1. No other lease of the process relies on keys with the value: none is being acquired or held, and none of its keys
+// stay
 //
+//	for a minimal hold, a lock delay or the receiver of Detach. Otherwise a new attempt finds the lock taken, and sends
+//	nothing.
+//
+// 2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
 // that
 //
 //	it leaves no key. A later one changes the queues alone, because the release of the new lease deletes what is left. The
 //	release of an adopted lease is not repeated any more: there may have been no key.
-//	The outcome of an Unlock is what its release finds. So a new lease whose commands may overtake that release, on
-//	connections of its own, waits for the outcome first.
+//	The outcome of an Unlock is what its release finds. A new lease whose commands may overtake that release, on other
+//	connections, waits for it.
 //
 // 3. A node counts for the new lease only if no command of an earlier one can still come there: each was answered or
 // never
@@ -39,31 +41,28 @@ var usedValues valueLog
 //	the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts there.
 //
 // If a reply is lost with its connection, rule 3 doubts the node until
+//   - another server process answers for it: the connections of the earlier process have ended, or
+//   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection, so the
+//     kernel and the network deliver its bytes within that time, or never. A server that was frozen runs what it has
+//     received before it reads the next command.
 //
-//   - another server process answers for the node: the connections of the earlier process ended with it, or
-//   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection before it
-//     reports the loss, so the kernel and the network deliver its bytes within that time, or never. A server that was
-//     frozen runs what it had received before it reads the next command.
-//
-// So a doubt ends with the first attempt that the node answers deliveredWithin after the loss. The expiry of the keys
-// bounds none of this: a late release deletes whatever has its value.
-//
-// Leases of other processes are out of sight: two processes must not have one value for one name.
+// The expiry of the keys bounds none of this: a late release deletes whatever has its value. Leases of other processes
+// are out of sight: two processes must not have one value for one name.
 type valueLog struct {
 	mu    sync.Mutex // guards what follows; before sharing.mu
 	uses  map[usedValue][]*use
-	count int // of uses, by value
+	count int // of uses
 	sweep int // the count at which to look for uses that are over
 }
 
 type usedValue struct{ line, value string }
 
 const (
-	// deliveredWithin is for how long bytes of a closed connection may be on their way. Linux sends them again for 102
-	// s (tcp_orphan_retries).
+	// deliveredWithin is for how long bytes of a closed connection may be on their way. Linux sends them for 102 s
+	// (tcp_orphan_retries).
 	deliveredWithin = 2 * time.Minute
 
-	// forgetsAfter is when a loss is forgotten even without an answer. It bounds the memory.
+	// forgetsAfter is when a loss is forgotten in any case. It bounds the memory.
 	forgetsAfter = time.Hour
 
 	leastSweep = 1 << 10
@@ -74,9 +73,9 @@ const (
 type use struct {
 	set     *quorum.Set
 	keys    []usedValue
-	before  atomic.Pointer[[]earlier] // the uses for which nodes were doubted at the beginning; nil once it is over
-	doubted atomic.Uint64             // the claim.Nodes that do not count
-	renewed atomic.Int64              // the monotonic time at which a node can last have set a TTL
+	before  atomic.Pointer[[]earlier] // for which nodes were doubted at the beginning; nil once it is over
+	doubted atomic.Uint64             // nodes
+	renewed atomic.Int64              // monotonic: when a node can last have set a TTL
 	nodes   []nodeUse
 	adopted bool
 
@@ -100,7 +99,7 @@ type nodeUse struct {
 	lost atomic.Pointer[loss] // the last one
 }
 
-// A loss is when a reply was lost, and which server process owed it ("" if not known).
+// A loss is when a reply was lost, and the server process that owed it, if known.
 type loss struct {
 	at     time.Duration
 	server string
@@ -143,7 +142,7 @@ func fateOf(reply wire.Reply) wire.Fate {
 	return reply.Fate
 }
 
-// heard notes what became of a command to node i. Others may follow before ended, such as a release again.
+// heard notes a command's fate. Others may follow before ended, such as a release again.
 func (u *use) heard(i int, fate wire.Fate) {
 	if fate == wire.Unknown {
 		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
@@ -152,8 +151,7 @@ func (u *use) heard(i int, fate wire.Fate) {
 
 func (u *use) isDoubted(i int) bool { return claim.Nodes(u.doubted.Load()).Has(i) }
 
-// heardInOrder notes that node i has answered the acquire on an ordered connection: it has executed all that was sent
-// there before.
+// heardInOrder notes that node i, on an ordered connection, has executed all that was sent there before the acquire.
 func (u *use) heardInOrder(i int) {
 	if !u.isDoubted(i) {
 		return
@@ -170,7 +168,7 @@ func (u *use) heardInOrder(i int) {
 	u.doubted.And(^uint64(claim.Nodes(0).With(i)))
 }
 
-// isQuietOn reports whether no command of u can come to node i after what was sent there last on the connection of u.
+// isQuietOn reports whether no command of u can come to node i after those sent on the connection of u.
 func (u *use) isQuietOn(set *quorum.Set, i int) bool {
 	return u.set == set && u.nodes[i].open.Load() == 0 && u.nodes[i].lost.Load() == nil
 }
@@ -184,7 +182,7 @@ func (u *use) isOpen() bool {
 	return false
 }
 
-// takesLocked reports whether the keys of u must stay: see rule 1.
+// takesLocked reports whether keys of u must stay: see rule 1.
 func (u *use) takesLocked(now clock.Instant) bool {
 	l := u.lease
 	if l == nil {
@@ -202,19 +200,19 @@ func (u *use) takesLocked(now clock.Instant) bool {
 		return l.outlivesLocked(now)
 	case u.released:
 		return false
-	case l.state == Over && l.rareEnd.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive the lease
+	case l.state == Over && l.rareEnd.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive it
 		return u.isOpen() || u.keysLast(now)
 	}
 	return false
 }
 
-// outlivesLocked reports whether a release may have kept the keys of l for the rest of a minimal hold.
+// outlivesLocked reports whether keys of l may stay for the rest of a minimal hold.
 func (l *Lease) outlivesLocked(now clock.Instant) bool {
 	t := &l.terms.Timing
 	return l.outlived && sum(t.MinHold, t.Drift.Of(t.MinHold)) > now.Mono-l.First.Mono
 }
 
-// keysLast reports whether a key that u has set may still be there. u must have its lease.
+// keysLast reports whether a key of u may still be there. u must have its lease.
 func (u *use) keysLast(now clock.Instant) bool {
 	return u.lease.terms.Timing.lasts(time.Duration(u.renewed.Load()), now) >= 0
 }
@@ -224,8 +222,7 @@ type inquiry struct {
 	heard claim.Nodes
 }
 
-// doubts returns the nodes of set to which a command of u may still come. asks reports whether an inquiry may change
-// that.
+// doubts returns the nodes of set to which a command of u may still come, and whether an inquiry may change that.
 func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes claim.Nodes, asks bool) {
 	for i := range set.Nodes {
 		for j := range u.nodes {
@@ -247,7 +244,7 @@ func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes clai
 	return nodes, asks
 }
 
-// isOver reports whether the command cannot come any more. server answers for node i now; q is the last inquiry.
+// isOver reports whether the command cannot come any more. server answers for node i now.
 func (l *loss) isOver(server string, q *inquiry, i int) bool {
 	return l.server != "" && server != "" && server != l.server || q.heard.Has(i) && q.sent-l.at >= deliveredWithin
 }
@@ -266,8 +263,8 @@ func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	return meets, meets && asks
 }
 
-// mayUse reports whether l may use its value, which a user's function has made. It first asks the nodes if the answers
-// can end doubts, or show that another lease with the value is elsewhere.
+// mayUse reports whether l may use its value. It first asks the nodes if answers can end doubts, or show that another
+// lease with the value is elsewhere.
 func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 	q, inquires := &inquiry{}, true
 	for {
@@ -284,7 +281,7 @@ func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 		default:
 			return free
 		}
-		l.First = clock.Now() // nothing has been sent yet
+		l.First = clock.Now()
 		l.validity.Start = l.First
 	}
 }
@@ -301,8 +298,8 @@ func (l *Lease) inquire(ctx context.Context, limits quorum.Limits) *inquiry {
 	return q
 }
 
-// begin notes that l begins to use its value, unless another lease has it. It changes nothing if an inquiry would be
-// useful and the caller can make one (asks), or if the outcome of an Unlock must come first (unlocking).
+// begin notes that l begins to use its value, unless another lease has it. It changes nothing if an inquiry, which the
+// caller can make, would help (asks), or if an Unlock comes first (unlocking).
 func (v *valueLog) begin(l *Lease, q *inquiry, inquires bool) (free, asks bool, unlocking <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -372,7 +369,6 @@ func (v *valueLog) addLocked(u *use, now clock.Instant) {
 	v.sweep = max(leastSweep, 2*v.count)
 }
 
-// pruneLocked forgets the uses of key that are over.
 func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 	all := v.uses[key]
 	kept := all[:0]
@@ -390,7 +386,7 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 	v.uses[key] = kept
 }
 
-// endLocked reports whether u is over, and lets go of what only others need.
+// endLocked reports whether u is over, and lets go of its lease.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	if u.isOpen() || u.releases > 0 && !u.superseded || u.lease != nil && !u.isDoneLocked(now) {
 		return false
@@ -409,15 +405,14 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	return true
 }
 
-// isDoneLocked reports whether the lease of u has been released, or its keys must have run out. It does not change the
-// lease, which may be that of another test, with a clock of its own.
+// isDoneLocked does not change the lease, which may be that of another test, with a clock of its own.
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
 	return u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
-// settled forgets u if it is over. Each release calls it at its end.
+// settled comes at the end of each release of u.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -437,7 +432,6 @@ func ForgetValues() {
 	usedValues.uses, usedValues.count = nil, 0
 }
 
-// mayComeBack reports whether a user's function has made the value of l, or l was adopted.
 func (l *Lease) mayComeBack() bool {
 	if l.rare.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
 		return l.rare.use != nil
@@ -447,7 +441,7 @@ func (l *Lease) mayComeBack() bool {
 	return l.value.shown
 }
 
-// join makes l, which is adopted, use its value. It supersedes none.
+// join makes l, which is adopted, use its value. It supersedes no other.
 func (v *valueLog) join(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -461,15 +455,15 @@ func (v *valueLog) joinLocked(l *Lease) *use {
 	return l.rare.use
 }
 
-// leave notes that l, which join has added, was not adopted after all.
+// leave notes that l was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l.rare.use.released = true
 }
 
-// release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that
-// nothing is left of l after it, awaited that the caller calls decided.
+// release notes that a release of l begins. It reports false if a later lease has the value. whole says that nothing is
+// left of l, awaited that the caller calls decided.
 func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -486,7 +480,7 @@ func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 		return true
 	}
 	for i := range u.nodes {
-		u.sending(i) // until the release has ended there
+		u.sending(i) // until the release has ended
 	}
 	return true
 }
@@ -500,7 +494,7 @@ func (v *valueLog) decided(u *use) {
 	}
 }
 
-// sendsRelease notes a sending to node i for u, which is adopted. It reports false if u is superseded.
+// sendsRelease notes a sending for u, which is adopted. It reports false if u is superseded.
 func (v *valueLog) sendsRelease(u *use, i int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -510,8 +504,7 @@ func (v *valueLog) sendsRelease(u *use, i int) bool {
 	return !u.superseded
 }
 
-// takenHere returns the outcome of an attempt whose value another lease has: every node has refused, and none was
-// asked.
+// takenHere returns the outcome if another lease has the value: all nodes refuse unasked.
 func (t *Terms) takenHere() Outcome {
 	set := t.Keeper.Set
 	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: make([]claim.Vote, len(set.Nodes))}

@@ -14,8 +14,8 @@ import (
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
 //
 // It starts a round every third of the expiry, counted from the lease's start, so that a late timer delays no later
-// round. Votes count until the old validity ends. While a round is undecided, the watchdog sends it again after each
-// resendAfter, to nodes that have not answered or have failed. If a round fails, another starts after a backoff.
+// round. Votes count until the old validity ends. An undecided round is sent again after each resendAfter, to nodes
+// that have not answered or have failed. If a round fails, another starts after a backoff.
 type watchdog struct {
 	lease *Lease
 	next  alarm.Alarm // when to start a round, or to send it again
@@ -34,7 +34,7 @@ type watchRound struct {
 	left    time.Duration // of the validity at began; guarded by watchdog.mu
 }
 
-// backoffDivisor: the first backoff is resendAfter / backoffDivisor. It doubles up to resendAfter.
+// backoffDivisor: the backoff starts at resendAfter / backoffDivisor and doubles up to resendAfter.
 const backoffDivisor = 8
 
 func newWatchdog(l *Lease) *watchdog {
@@ -65,7 +65,7 @@ func (w *watchdog) extendSoon(beyond time.Duration) {
 // hasten makes it look at the lease by then.
 func (w *watchdog) hasten(by time.Time) { w.lease.terms.Keeper.extensions.Hasten(&w.next, by) }
 
-// stop ends it, because the lease is over. After stop it sends nothing, not even for an open round.
+// stop ends it. Then it sends nothing, not even for an open round.
 func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +74,7 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
-// restart gives up the open round, if there is one, because its command is out of date.
+// restart gives up the open round, whose command is out of date.
 func (w *watchdog) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func (w *watchdog) schedule(after time.Duration) {
 	w.lease.terms.Keeper.extensions.Set(&w.next, time.Now().Add(after))
 }
 
-// third returns the time until the next whole third of the expiry has passed since the lease's start.
+// third returns the time until a whole number of thirds has passed since the start.
 func (w *watchdog) third(now clock.Instant) time.Duration {
 	third := w.lease.terms.Timing.Expiry / 3
 	return third - (now.Mono-w.lease.First.Mono)%third
@@ -114,8 +114,8 @@ func (w *watchdog) Fire(closing bool) {
 	}
 }
 
-// fire starts a round or sends an undecided one again, on the schedule's goroutine. It starts none while another lease
-// extends the shared hold, or if MaxHold allows no longer validity. admitted says that the throttle has let w go on.
+// fire starts a round or sends an undecided one again. It starts none while another lease extends the shared hold, or
+// if MaxHold allows no longer validity. admitted says that the throttle has let w go on.
 func (w *watchdog) fire(admitted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (w *watchdog) fire(admitted bool) {
 	w.schedule(w.resendAfter())
 }
 
-// mayBegin reports whether w may begin a round at now. If not, the throttle lets it go on later.
+// mayBegin may make the throttle let w go on later.
 func (w *watchdog) mayBegin(now clock.Instant) bool {
 	t := w.lease.terms
 	return t.Keeper.throttle.admits(w, now, w.lease.Remaining(now), t.Timing.Validity)
@@ -175,8 +175,7 @@ func (w *watchdog) startLocked() bool {
 	return true
 }
 
-// Decided implements quorum.Decider. The verdict has an alarm of its own, so that it does not move that of the next
-// round.
+// Decided sets the alarm of the verdict, and does not move that of the next round.
 func (r *watchRound) Decided() {
 	r.lease.terms.Keeper.extensions.Set(&r.verdict, time.Now())
 }
@@ -193,7 +192,7 @@ func (v *verdict) Fire(closing bool) {
 	}
 }
 
-// look acts on a decided round. It returns why the lease is lost, if nodes prove that.
+// look acts on a decided round. It returns why the lease is lost, if it is.
 func (w *watchdog) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,7 +204,7 @@ func (w *watchdog) look() error {
 	if r == nil || !r.round.IsFinal() {
 		return nil
 	}
-	res := r.round.Result(nil) // final: nobody has waited for the other nodes
+	res := r.round.Result(nil) // nobody has waited for the other nodes
 	w.open = nil
 	w.note(res)
 	r.tell(res, true)
@@ -228,7 +227,7 @@ func (w *watchdog) note(res quorum.Result) {
 		w.lease.noteMissed(nil)
 		return
 	}
-	missed := res // a copy, so that a won round costs no allocation
+	missed := res // a won round costs no allocation
 	w.lease.noteMissed(&missed)
 }
 
@@ -239,8 +238,8 @@ func (r *watchRound) tell(res quorum.Result, final bool) {
 }
 
 // A throttle makes watchdogs wait while a node is behind with its replies. Otherwise the extensions of very many locks
-// would pile up there until the limit of outstanding replies refuses some. The watchdogs whose validity ends first go
-// on first. The first of them does not wait once half of its validity has passed.
+// would pile up until the limit of outstanding replies refuses some. The validity that ends first goes on first, and
+// waits no longer once half of it has passed.
 type throttle struct {
 	alarms   *alarm.Schedule
 	isBehind func() bool
@@ -250,8 +249,8 @@ type throttle struct {
 	waiting earliest
 }
 
-// extensionsInARow spreads extensions that are due at once. The schedule pauses for 1 ms after that many alarms, of
-// which each extension takes two: at most 64,000 begin in a second.
+// extensionsInARow spreads extensions. The schedule pauses for 1 ms after that many alarms, two for each extension: at
+// most 64,000 begin in a second.
 const extensionsInARow = 128
 
 const throttlePause = time.Millisecond
@@ -261,8 +260,8 @@ func (p *throttle) init(alarms *alarm.Schedule, isBehind func() bool) {
 	p.again.What = p
 }
 
-// admits reports whether a watchdog may begin a round at now; if not, goOn is called later. The lease is valid for
-// left, and was for validity after its last extension.
+// admits reports whether a watchdog may begin a round; if not, goOn is called later. The lease was extended for
+// validity, of which left is left.
 func (p *throttle) admits(w resumer, now clock.Instant, left, validity time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,14 +294,14 @@ func (p *throttle) Fire(closing bool) {
 
 type resumer interface{ goOn() }
 
-// A throttled is a watchdog that waits. It may have been stopped since. Its times are monotonic.
+// A throttled waits, or has been stopped since. Its times are monotonic.
 type throttled struct {
 	resumer
 	ends  time.Duration // its validity
-	until time.Duration // half of the validity has passed, so it waits no longer
+	until time.Duration // half of it has passed
 }
 
-// earliest is a heap with the validity that ends first at the front.
+// earliest is a heap.
 type earliest []throttled
 
 func (e *earliest) Len() int           { return len(*e) }

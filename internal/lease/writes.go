@@ -12,8 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// writes are what the commands of one value may have left on the nodes, which its release must undo. A lease that is
-// handed over shares them with its successor, because replies to its commands may still come.
+// writes are what the commands of one value may have left on the nodes, for its release to undo. A lease that is handed
+// over shares them with its successor, because late replies may come.
 type writes struct {
 	nodes      []atomic.Int64             // by node
 	rare       atomic.Pointer[rareWrites] // see needRare
@@ -29,14 +29,14 @@ type rareWrites struct {
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // see awaitQuiet
-	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
-	filled  time.Duration // the monotonic time of the last confirmed fill: see fill.go
+	renewed time.Duration // monotonic: when a node can last have set the key's TTL
+	filled  time.Duration // monotonic: the last confirmed fill
 	failed  *failedUnlock
 	leaving []leaving  // taken off the nodes' queues with the value
 	room    [1]leaving // for leaving
 }
 
-// A failedUnlock is what has become of the release of a failed Unlock: see unlocks.go.
+// A failedUnlock is what has become of a failed Unlock: see unlocks.go.
 type failedUnlock struct {
 	release *Release
 	deleted claim.Nodes // where it has found the value while the lease was valid
@@ -64,7 +64,7 @@ func (w *writes) needRare() *rareWrites {
 //	bits 32 to 59  how many may have set the value, or may still set it
 //	bit 60         the node has refused the acquire, and a later command has set the value there
 //	bit 61         the node has refused the acquire
-//	bit 62         the node has refused it, and has not confirmed the value since: see fill.go
+//	bit 62         the node has refused it, and has not confirmed the value since
 //
 // Exactly one unsent or answered follows each sending, so that no count borrows from the bits above it.
 type nodeWrites int64
@@ -77,8 +77,7 @@ const (
 	refused       = 1 << 61
 	lacking       = 1 << 62
 
-	// maxSent is where sending stops counting. unsent takes back far fewer, and the bits have room for simultaneous
-	// calls.
+	// maxSent is where sending stops counting. unsent takes back far fewer.
 	maxSent = 1 << 27
 )
 
@@ -87,7 +86,7 @@ func (n nodeWrites) sent() int { return int(n & (setLater - 1) / oneSent) }
 // reached reports whether the node may hold the value, now or later.
 func (n nodeWrites) reached() bool { return n.sent() > 0 }
 
-// settled reports whether no command that could set the value is on its way.
+// settled reports whether no such command is on its way.
 func (n nodeWrites) settled() bool { return n&(oneSent-1) == 0 }
 
 // awaits reports whether such a command has no reply yet. A lost reply does not count.
@@ -139,7 +138,6 @@ func (w *writes) prolonged() {
 
 // What follows is about nodes that have refused the value: see fill.go.
 
-// lacks returns the nodes that have refused the value, and have not confirmed it since.
 func (w *writes) lacks() (nodes claim.Nodes) { return w.marked(lacking) }
 
 func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
@@ -151,7 +149,7 @@ func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
 	return nodes
 }
 
-// confirms notes what a command after the acquire has found on node i: the value, perhaps set by that command.
+// confirms notes what a command after the acquire has found on node i.
 func (w *writes) confirms(i int, found claim.Found) {
 	if w.onNode(i)&refused == 0 {
 		return
@@ -170,8 +168,8 @@ func (w *writes) confirms(i int, found claim.Found) {
 	w.nodes[i].And(^int64(lacking))
 }
 
-// sendingFill counts a fill to node i and reports true, unless the node has the value by now, or owes a reply. Leases
-// that share a hold may fill it up at once.
+// sendingFill reports false if the node has the value by now, or owes a reply: leases that share a hold may fill it up
+// at once.
 func (w *writes) sendingFill(i int) bool {
 	r := w.needRare()
 	r.mu.Lock()
@@ -190,7 +188,7 @@ func (w *writes) lastFilled() time.Duration {
 	return r.filled
 }
 
-// grants notes that node i has granted an acquire, perhaps after it had refused one.
+// grants notes that node i has granted an acquire, perhaps after a refusal.
 func (w *writes) grants(i int) {
 	if w.onNode(i)&refused != 0 {
 		w.nodes[i].And(^int64(lacking | refused | setLater))
@@ -198,7 +196,7 @@ func (w *writes) grants(i int) {
 }
 
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key is answered or lost.
-// None may be sent any more.
+// None may follow.
 func (w *writes) awaitQuiet() <-chan struct{} {
 	r := w.needRare()
 	r.mu.Lock()
@@ -224,7 +222,7 @@ func (w *writes) checkQuiet() {
 	r.quiet.close()
 }
 
-// noteRenewal notes that a command that gives the keys their full TTL may have been executed by now.
+// noteRenewal notes that the keys may have got their full TTL by now.
 func (w *writes) noteRenewal() {
 	if r := w.rare.Load(); r != nil && r.timed.Load() {
 		r.mu.Lock()
@@ -233,7 +231,7 @@ func (w *writes) noteRenewal() {
 	}
 }
 
-// keepTime begins to keep the time of the last renewal: from now, because answered commands were executed before.
+// keepTime begins to keep the time of the last renewal: from now on, which is after all answered commands.
 func (w *writes) keepTime() {
 	r := w.needRare()
 	r.mu.Lock()
@@ -259,8 +257,7 @@ type leaving struct {
 
 const allQueues = -1
 
-// leaveQueuesOnRelease makes the release take a ticket off the queues of all lines but keeps; after a second call, of
-// all.
+// leaveQueuesOnRelease makes the release take a ticket off the queues of all lines but keeps; a second call, off all.
 func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	r := w.needRare()
 	r.mu.Lock()
@@ -277,7 +274,7 @@ func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	r.leaving = append(r.leaving, leaving{ticket, keeps})
 }
 
-// leaveAs copies what leaves with the other value, and reports whether there is anything.
+// leaveAs takes off the same tickets as other, if any.
 func (w *writes) leaveAs(other *writes) bool {
 	from := other.needRare()
 	from.mu.Lock()
@@ -300,7 +297,7 @@ func (w *writes) someLeave() bool {
 	return len(r.leaving) > 0
 }
 
-// turnover returns the tickets that leave with the value, for that many lines, in room as far as they fit.
+// turnover returns the tickets that leave with the value, in room as far as they fit.
 func (w *writes) turnover(lines int, room []script.Ticket) (t script.Turnover) {
 	r := w.rare.Load()
 	if r == nil {
