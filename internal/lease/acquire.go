@@ -23,8 +23,8 @@ var connecting = quorum.Limits{
 }
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues. turn, which may be nil,
-// is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have left on the nodes.
-// The lease is nil if nothing was sent for it.
+// is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have left. The lease is
+// nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue(start)
 	if err != nil {
@@ -43,7 +43,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now()
 	}
 	if _, guard := set.Guard(); guard != 0 && t.Fencing {
-		// Tokens stay in order only if a proposal is no older than margin says. So connections are opened first.
+		// Tokens stay in order only if a proposal is no older than margin says.
 		if !set.IsOpen() {
 			set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 			start = clock.Now()
@@ -100,8 +100,7 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks which servers the nodes are, because too few were different. An address may lead to another
-// server by now, and nothing else would show it.
+// stillDuplicate asks again: an address may lead to another server by now, and nothing else would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -132,7 +131,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// keepOnly gives back what nodes have granted l beyond won. For later answers see returnSurplus.
+// keepOnly gives the surplus back. For later answers see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
 	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
@@ -171,7 +170,7 @@ func rareWithSurplus(n int) *rareLease {
 }
 
 // An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Its caller checks
-// after the round whether the nodes answered in time, so it is no quorum.Winner.
+// the time after the round, so it is no quorum.Winner.
 type acquire Lease
 
 // Brief sets Explain, to tell a taken lock from nodes that are down.
@@ -235,8 +234,8 @@ func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
-// beyondRegisters returns the next proposal if the last round, with the result res, failed only because its proposal
-// was too low; otherwise 0. known is the highest token that this process has seen.
+// beyondRegisters returns the next proposal if the last round failed only because its proposal was too low; otherwise
+// 0. known is the highest token that this process has seen.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:
@@ -275,6 +274,7 @@ func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	}
 }
 
+// A check asks the nodes whether they hold a claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
@@ -314,17 +314,17 @@ type Turn interface {
 // Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It stays in place once others see
-// the lease.
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It is fixed once others see the
+// lease.
 type rareLease struct {
 	place   script.Place
-	turn    Turn          // nil if nobody waits
-	surplus *surplus      // nil if the claim has none
+	turn    Turn // nil if nobody waits
+	surplus *surplus
 	fence   script.Fence  // with the proposed token; only the goroutine of Acquire changes it
 	far     atomic.Uint64 // nodes far ahead that can be followed: see tokens.go
 	use     *use          // of a value that may come back; fixed once a command is sent
 	token   uint64        // once won; guarded by Lease.mu
 }
 
-// noRareLease serves leases that need none. It never changes.
+// noRareLease is shared, and never changes.
 var noRareLease rareLease

@@ -21,8 +21,8 @@ func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(fals
 // maxGrace bounds by how much a Close or an Unlock outlasts its context.
 const maxGrace = 500 * time.Millisecond
 
-// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, so that a release which is written
-// meanwhile can be confirmed. The caller must call stop.
+// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, so that a release which is being written
+// can be confirmed. The caller must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
 	at := time.Now().Add(min(deadline, maxGrace))
 	later, _, stop = Outlasting(ctx, func(later context.Context) error {
@@ -32,8 +32,8 @@ func Grace(ctx context.Context, deadline time.Duration) (later context.Context, 
 	return later, stop
 }
 
-// Outlasting returns a context with the values of ctx that outlasts it: ended is called in a goroutine, and its cause
-// ends the context unless it is nil. So does end. The caller must call stop.
+// Outlasting returns a context with the values of ctx that outlasts it. When ctx ends, a goroutine calls ended, whose
+// cause ends the context unless it is nil. So does end. The caller must call stop.
 func Outlasting(ctx context.Context, ended func(later context.Context) error) (later context.Context, end context.CancelCauseFunc, stop func()) {
 	later, end = context.WithCancelCause(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -57,8 +57,8 @@ func Linger(ctx context.Context, at time.Time) context.Context {
 
 // Close ends every lease and releases it. It calls leave once no operation is under way, or it has given up waiting for
 // that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and for the
-// other nodes as long as one of them settles a release within timeout. After ctx it gives the operations, and then the
-// releases, a Grace each.
+// other nodes as long as one settles a release within timeout. After ctx, operations and then releases get a Grace
+// each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
@@ -100,8 +100,8 @@ func (k *Keeper) recall() {
 	})
 }
 
-// awaitQuorums waits until a quorum has confirmed each release that goes on. It reports false when the keys have run
-// out before, or ctx is done, with its cause.
+// awaitQuorums waits until a quorum has confirmed each release that goes on. It reports false if the keys run out
+// before, or ctx is done.
 func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
 		open, lasts := k.unsettled.opens(clock.Now())
@@ -128,7 +128,6 @@ func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// awaitChange waits until the unsettled releases have changed. It reports false after d, or if ctx is done.
 func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -247,6 +246,7 @@ type unsettled struct {
 	errs    []error       // by node: of its last failed release
 }
 
+// An unended is a release that has not ended.
 type unended struct {
 	*Release
 	won, complete bool // confirmed by a quorum, by all nodes
@@ -257,7 +257,7 @@ type seat int32
 
 const noSeat seat = -1
 
-// A left is a release that has ended without the confirmation of nodes.
+// A left has ended without the confirmation of nodes.
 type left struct {
 	*Release
 	nodes     claim.Nodes
@@ -363,8 +363,8 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last, or a
-// negative time.
+// opens returns how many releases no quorum has confirmed. lasts is for how much longer their keys may last, perhaps
+// negative.
 func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	lasts = -1
 	u.mu.Lock()
@@ -377,7 +377,6 @@ func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	return u.open, lasts
 }
 
-// rest returns the releases that not all nodes have confirmed, ended or not.
 func (u *unsettled) rest() (all []left, errs []error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -415,8 +414,7 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees a place and sends the next. It is a loop, because the pool may refuse every one: a recursion would get
-// too deep.
+// leave frees a place and sends the next. The pool may refuse every one: a recursion would get too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -425,7 +423,6 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the freed place to the next release, nil if none waits.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -439,8 +436,8 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack makes a release wait that the pool has refused because too many replies are outstanding, and reports true. It
-// needs another one under way, whose reply sends the next.
+// putBack makes a release wait that the pool has refused because too many replies are outstanding. It needs another one
+// under way, whose reply sends the next.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

@@ -19,7 +19,7 @@ type Extension struct {
 	heals    bool // WithSetNXOnExtend
 	start    clock.Instant
 	ttl      time.Duration
-	validity time.Duration // from start
+	validity time.Duration
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held or cannot be extended.
@@ -69,7 +69,8 @@ func overdue() context.Context {
 	return ctx
 }
 
-// A behindFill leaves out the votes of nodes that have refused the lease: only a fill has set the key there.
+// A behindFill is an Extension without the votes of nodes that have refused the lease: only a fill has set the key
+// there.
 type behindFill struct {
 	Extension
 	counted claim.Nodes // whose votes count all the same
@@ -125,7 +126,6 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// extensionFromLocked returns an Extension that does not heal.
 func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
@@ -145,7 +145,6 @@ func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	}
 }
 
-// prolongOthers prolongs the leases that share the hold.
 func (e Extension) prolongOthers(confirmed clock.Instant) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -161,7 +160,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// noteGone does so for all leases that share the hold.
+// noteGone notes that the claim was missing on node i, for all leases that share the hold.
 func (e Extension) noteGone(i int) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -283,7 +282,8 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// downgradeCommand names the tickets that leave the queue, and this process if somebody waits: may its readers go on?
+// downgradeCommand names the tickets that leave, and this process if somebody waits: the reply tells whether its
+// readers may go on.
 func (l *Lease) downgradeCommand() script.Downgrade {
 	t := l.writes.turnover(1, nil)
 	d := script.Downgrade{Leave: t.Leave}

@@ -14,10 +14,9 @@ import (
 //
 // A fill sets the key on such a node if nothing else is there. It is noted like an acquire, so that the release undoes
 // it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So votes count only after
-// the node has confirmed the fill, and if it has a restart guard, the lease heals, or the TTL has passed: then no
-// attempt with such a grant can still win.
-//
-// A key that nothing has set after the refusal does not count: two addresses lead to one server.
+// the node has confirmed the fill, and only if it has a restart guard, the lease heals, or the TTL has passed: then no
+// attempt with such a grant can still win. A key that nothing has set after the refusal does not count: two addresses
+// lead to one server.
 
 const (
 	fillDelay = 20 * time.Millisecond // after the win; it doubles
@@ -46,7 +45,6 @@ func (l *Lease) fillsLocked() bool {
 	return nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits()
 }
 
-// nextFillLocked returns the time of the next fill, at most at.
 func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	if l.fills >= maxFills {
 		return at
@@ -118,6 +116,7 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	}
 }
 
+// A filling takes the replies to a fill.
 type filling struct {
 	lease *Lease
 	call  claim.Call

@@ -47,8 +47,8 @@ func (l *Lease) hear(now clock.Instant) {
 }
 
 // Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends.
-// But a lease that heals ends only if told, by a message that has come, or may have been missed: it heals from lost
-// data.
+// But a lease that heals ends only if told, by a message that has come, or may have before l listened: it heals from
+// lost data.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	l.changeDoubts(func(d *doubts) {
@@ -71,7 +71,7 @@ func (l *Lease) Doubt(told bool) {
 }
 
 // ask asks the nodes until nobody has doubted for a while. A message may come before other nodes have deleted the
-// value: so some make it ask again at once.
+// value: so as many as there are nodes make it ask again at once.
 func (l *Lease) ask(asks <-chan struct{}) {
 	k := l.terms.Keeper
 	defer k.EndCall()
@@ -126,7 +126,7 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // perhaps lost data
+	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // nodes may have lost their data
 	if told {
 		why = k.Errors.Forced()
 	}

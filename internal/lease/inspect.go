@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Inspection asks the nodes what they have of a lock, whoever holds it. One goroutine uses it at once.
+// An Inspection asks the nodes what they have of a lock, whoever holds it. Only one goroutine may use it at once.
 type Inspection struct {
 	terms *Terms
 	lacks atomic.Uint64 // nodes where the client may use only the lock's own key
@@ -31,6 +31,7 @@ type Inspected struct {
 	Lacks claim.Nodes  // where only the lock itself is known
 }
 
+// A look is one round of an Inspection.
 type look struct {
 	*Inspection
 	start clock.Instant
@@ -55,13 +56,13 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 	}
 }
 
-// ownerTimeout is how long a call that gives up waits for the owner.
+// ownerTimeout bounds AskOwner.
 const ownerTimeout = 50 * time.Millisecond
 
 // AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no value says so, or too
 // few nodes answer.
 func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
-	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // not in limits: a node that is too slow for it is not late
+	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
 	defer cancel()
 	i := NewInspection(t)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())

@@ -62,7 +62,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
-		// The guard begins for a process that only waits, too, if an address leads to another server.
+		// If an address leads to another server, its guard begins for a process that only waits, too.
 		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
 		return v, v.Choice == claim.Refused
@@ -83,14 +83,13 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	return v, v.Choice == claim.Granted
 }
 
-// wasOurs reports whether an earlier command has set the value. If only one was sent, it has come at another address.
-// If that was lost, the value may be another lease's if users make values.
+// wasOurs reports whether an earlier command to node i has set the value there. If its reply was lost, a value that a
+// user has made may be another lease's, too.
 func (a *acquire) wasOurs(i int) bool {
 	n := a.writes.onNode(i)
 	return n.sent() >= 2 && !(a.terms.UserValues && n.lost())
 }
 
-// judgeRegister returns how a grant of node i counts by its register.
 func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	d, terms := v.Answer.Details(), a.terms
 	if !d.Stored && isFar(d.Register, a.First) {
@@ -110,7 +109,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	return v
 }
 
-// noteBlind notes a reader without a ticket whom node i denies the queue. It does not see writers that wait there.
+// noteBlind notes that node i denies the queue to a reader without a ticket, who does not see writers that wait there.
 func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	switch {
 	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
@@ -140,7 +139,6 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	}
 }
 
-// returnSurplus gives back what node i has granted beyond what l has won.
 func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
@@ -196,7 +194,7 @@ func (b behindFill) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// isOldFill reports whether node i's fill is so old that it counts without a guard.
+// isOldFill reports whether node i's fill counts without a guard by now.
 func (l *Lease) isOldFill(i int) bool {
 	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
 }
@@ -211,7 +209,7 @@ func (c confirming) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 
 func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
-	// The next question may heal, or ask other nodes first.
+	// A doubt's question: the next one may ask other nodes first.
 	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}
@@ -232,21 +230,20 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	return v
 }
 
-// failIfRestarted makes a grant a failure if the server may have forgotten what it granted to others.
+// failIfRestarted makes a grant a failure if the server may have forgotten what it granted.
 func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *wire.Server, start clock.Instant) {
 	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
 	}
 }
 
-// failIfDoubted makes a grant a failure if a command of an earlier lease may still come.
+// failIfDoubted makes a grant a failure if an earlier lease's command may still come.
 func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
 	if u := l.rare.use; u != nil && u.isDoubted(i) {
 		*v = v.Fails(quorum.ErrDoubted)
 	}
 }
 
-// distrust returns why a grant of server s would not count.
 func (l *Lease) distrust(i int, s *wire.Server, start clock.Instant) error {
 	t := l.terms
 	return t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin())

@@ -37,7 +37,7 @@ type Keeper struct {
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // monotonic, or when Close began
+	lastSettled atomic.Int64  // monotonic: when Close began, or a node last settled a release since
 }
 
 // Waiters are the callers of this process that wait for a claim. Package queue implements it.
@@ -73,7 +73,6 @@ func (k *Keeper) Init() {
 	k.closing = make(chan struct{})
 }
 
-// lookPause is the least time between two looks.
 const lookPause = 500 * time.Millisecond
 
 // look reports whether the user has closed so many clients that every lease is lost.
@@ -142,6 +141,7 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 	return ctx.Err() == nil && !k.closed.Load()
 }
 
+// An inFlight counts operations under way.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool
@@ -155,7 +155,7 @@ func (f *inFlight) add(n int) {
 	}
 }
 
-// zero returns a channel that is closed once the count is 0. It may be called once.
+// zero, called once, returns a channel that is closed once the count is 0.
 func (f *inFlight) zero() <-chan struct{} {
 	f.none = make(chan struct{})
 	f.waiting.Store(true)

@@ -85,7 +85,7 @@ type rareEnd struct {
 	room      [1]Listener // for listeners
 }
 
-// noRareEnd serves leases that need none. It never changes.
+// noRareEnd is shared, and never changes.
 var noRareEnd rareEnd
 
 func (l *Lease) needEndLocked() *rareEnd {
@@ -229,13 +229,11 @@ func (l *Lease) expiredLocked() error {
 	return l.terms.Keeper.Errors.Expired
 }
 
-// spentLocked reports whether MaxHold allows no longer validity.
 func (l *Lease) spentLocked() bool {
 	limit := l.terms.Timing.MaxHold
 	return limit != 0 && l.validity.Length >= limit-l.validity.Start.Since(l.First)
 }
 
-// lossLocked returns the same error each time.
 func (l *Lease) lossLocked() error {
 	w := l.needEndLocked()
 	if w.loss == nil {
@@ -248,7 +246,7 @@ func (l *Lease) lossLocked() error {
 	return w.loss
 }
 
-// noteMissed notes the watchdog's last round for the error of a loss; nil if it was won.
+// noteMissed notes the watchdog's last round, nil if it was won, for the error of a loss.
 func (l *Lease) noteMissed(res *quorum.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +255,7 @@ func (l *Lease) noteMissed(res *quorum.Result) {
 	}
 }
 
-// Loss returns why l was lost, nil if nobody has found that yet. Unlike Err, it does so even after Unlock.
+// Loss returns why l was lost, nil if nobody has found that yet; even after Unlock, unlike Err.
 func (l *Lease) Loss() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,7 +301,7 @@ func (l *Lease) End(cause error) (first bool) {
 	l.mu.Unlock()
 	if len(all) > 0 {
 		all.tell(loss)
-		clear(all) // room would keep the first one until every node has settled the release
+		clear(all)
 	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	if x := l.extending.Load(); x != nil { // otherwise a later extension finds that l is over
@@ -324,8 +322,8 @@ func (l *Lease) extensions() *sync.RWMutex {
 	return l.extending.Load()
 }
 
-// EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes in between. The
-// caller must call End, too.
+// EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes in between. End
+// must follow.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -365,15 +363,15 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l because the nodes have disproved it, or cannot be asked. It lets the first waiter in each of its lines
-// try, and returns why.
+// Lose ends l because the nodes have disproved it, or cannot be asked. It nudges the waiters of its lines, and returns
+// why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return why
 }
 
-// Abandon ends l for a cause. The Waiters release it, because they admit the next waiter with the release.
+// Abandon ends l for a cause. The Waiters release it, because they admit the next waiter with that.
 func (l *Lease) Abandon(cause error) {
 	l.End(cause)
 	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
@@ -421,7 +419,7 @@ func (l *Lease) Forget(to Listener) {
 		return // End has taken them
 	}
 	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
-	if w.room[0] == to { // listeners may have outgrown it
+	if w.room[0] == to {
 		w.room[0] = nil
 	}
 }
@@ -461,7 +459,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.needEndLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
-// Lost returns a channel that is closed when l is past, or has ended for a cause; already if that is so at now.
+// Lost returns a channel that is closed when l is past, or has ended for a cause. It may be so at now.
 func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -487,8 +485,7 @@ func (l *Lease) takeToken(token uint64) {
 }
 
 // An exposure says whether the user may have seen the value. If so, other code may rely on it: the lease is not handed
-// over to a waiter, and no later Lock releases its keys. A lease hides its value first, so that nobody sees it
-// afterwards.
+// over to a waiter, and no later Lock releases its keys. A lease hides its value before that is decided.
 type exposure struct {
 	shown  bool
 	hidden bool
@@ -531,8 +528,8 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes, unless another Mutex may hold the lock with a value
-// that the user has seen.
+// ClearAway releases what l, which has ended, left on the nodes. If the user may have seen the value, another Mutex may
+// hold the lock with it: then ClearAway does nothing.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
@@ -547,7 +544,7 @@ func (l *Lease) ClearUnlessDelayed() {
 }
 
 // Begin makes l held. From then on the Keeper's alarms extend, end and release it. An error says that the validity has
-// ended, or that Close has begun: l was never held, and observers hear of no loss.
+// ended, or Close has begun: observers hear of no loss.
 func (l *Lease) Begin() error {
 	if err := l.begin(); err != nil {
 		return err
@@ -559,11 +556,9 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the least interval between comparisons of the wall clock with the monotonic clock. A lease that needs a
-// shorter one has its alarm soon anyway.
+// minCompare bounds how often the clocks are compared. A shorter lease has its alarm soon anyway.
 const minCompare = 10 * time.Millisecond
 
-// begin checks the time and makes l held in one step.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -601,7 +596,7 @@ func (l *Lease) Fire(closing bool) {
 		return
 	}
 	left := l.Remaining(clock.Now())
-	if left == 0 { // perhaps since Remaining
+	if left == 0 {
 		l.fillOutlived()
 		return
 	}
@@ -622,7 +617,6 @@ func (l *Lease) Fire(closing bool) {
 	}
 }
 
-// setAlarm sets the alarm for at, or for what is due before. It reports false if Close has begun.
 func (l *Lease) setAlarm(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -661,7 +655,7 @@ func (s *signal) close() {
 	}
 }
 
-// channel makes the channel if there is none. closed says that close was called, perhaps before.
+// channel returns the channel. closed says that close was called, perhaps before there was one.
 func (s *signal) channel(closed bool) <-chan struct{} {
 	if s.c == nil {
 		s.c = make(chan struct{})

@@ -31,7 +31,7 @@ const (
 	Won
 	NotWon     // no quorum granted
 	Late       // a quorum granted, after the validity had ended
-	Duplicates // of servers, so that too few are left
+	Duplicates // two nodes are one server, and too few are left
 	Unusable   // the generator made no usable value
 )
 

@@ -23,8 +23,8 @@ const (
 	maxReleaseDelay = time.Second
 	maxDoublings    = 5 // enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A dropped one leaves a key on one
-	// node for its TTL. During Close there is no bound.
+	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key on one
+	// node for its TTL.
 	maxRepeats = 1 << 16
 )
 
@@ -41,24 +41,24 @@ type Release struct {
 	round    quorum.Round
 	rare     *rareRelease
 	others   atomic.Uint64
-	executed atomic.Uint64 // nodes that have executed it, although a command that sets the value may still come
-	open     atomic.Int32  // nodes that have not settled it, and are not given up
+	executed atomic.Uint64 // nodes that have executed it, although a command may still set the value
+	open     atomic.Int32  // not settled, and not given up
 
 	seat seat
 
 	// By node. The sender and the receiver of the reply use it in turn, never at once.
 	progress []progress
 
-	shortens bool // the keys may have to stay
-	surplus  bool // of the lease
-	awaited  bool // a caller waits for the round
+	shortens bool // for a minimal hold
+	surplus  bool // it releases a surplus
+	awaited  bool
 	inTime   bool // a quorum had confirmed before the validity ended
 	undoes   bool
-	counted  bool // in rel.use()
+	counted  bool // see use
 	queued   bool // see process
 }
 
-// A rareRelease is what few releases need. It is fixed once the release is sent.
+// A rareRelease is what few releases need.
 type rareRelease struct {
 	turnover script.Turnover
 	room     [1]script.Ticket
@@ -66,9 +66,10 @@ type rareRelease struct {
 	began    time.Duration // monotonic
 }
 
-// noRareRelease serves releases that need none. It never changes.
+// noRareRelease is shared, and never changes.
 var noRareRelease rareRelease
 
+// progress is the state of a release on one node.
 type progress struct {
 	form    form  // when last sent
 	orderly bool  // every command that sets the value had been answered then
@@ -78,13 +79,14 @@ type progress struct {
 	repeats uint8 // at most maxDoublings
 }
 
+// A form says how to send a release.
 type form struct {
 	inFull  bool // with the source of the script, which the node lacks
 	quietly bool // without the queue, which the node denies
 	again   bool
 }
 
-// next reports whether a release that was sent in form f must be sent again at once, and how.
+// next reports whether, and how, a release in form f must be sent again at once.
 func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
@@ -120,7 +122,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus = how.claim, true
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		// not with WithShared, which WithMinHold excludes
+		// It always is: WithMinHold excludes WithShared.
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	whole := how.claim == nil && how.nodes == 0
@@ -180,8 +182,7 @@ func (rel *Release) newRare(how Releasing) *rareRelease {
 	return x
 }
 
-// process identifies the waiters of this process, if there were any at the start, or some have left tickets in the
-// queues.
+// process names this process if it had waiters at the start, or has left tickets in the queues.
 func (rel *Release) process() script.Process {
 	if rel.queued {
 		return rel.lease.terms.Keeper.Process
@@ -189,7 +190,7 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering adds the tickets that enter the queues, by line, without those of waiters that have given up.
+// entering adds the tickets that enter the queues, without those of waiters that have given up.
 func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	t.Alive = script.AliveFor
 	for line, ticket := range tickets {
@@ -212,7 +213,7 @@ func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
 	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
 }
 
-// fillOutlived fills up the keys of a minimal hold after Unlock, with a release that settles what the fill leaves.
+// fillOutlived fills up the keys of a minimal hold after Unlock. The release settles what the fill leaves.
 func (l *Lease) fillOutlived() {
 	l.mu.Lock()
 	outlived := l.outlived
@@ -255,7 +256,7 @@ func (l *Lease) LeaveQueues() {
 
 // Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Others can
 // have the other permits: while the ticket is first, the node tells this process of the next free one. Leaver returns
-// nil for other claims, because nobody else can hold them until l is released.
+// nil for other claims.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
@@ -275,7 +276,7 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 }
 
 // WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. That of
-// an adopted lease cannot have ended.
+// an adopted lease does not count.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // noteDeleted notes where the release of a failed Unlock has found the value in time.
@@ -289,7 +290,7 @@ func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	r.failedLocked().deleted |= nodes
 }
 
-// Others returns the lines in which a waiter of another process waits, by now.
+// Others returns the lines for which a node has told of a waiter of another process.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
 // Brief implements quorum.Operation.
@@ -337,7 +338,7 @@ func (rel *Release) OnWon() {
 	}
 }
 
-// send sends the release to node i. resp is the encoding of the form, or nil. During Close, it may have to wait.
+// send sends the release to node i, or makes it wait during Close. resp is the encoding of the form, or nil.
 func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
@@ -366,6 +367,7 @@ func (rel *Release) sendBehind(i int) {
 	}
 }
 
+// use returns the use of a value that may come back, or nil.
 func (rel *Release) use() *use {
 	if rel.counted {
 		return rel.lease.rare.use
@@ -419,7 +421,6 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form: that of the round if encoded.
 func (rel *Release) args(as form, encoded bool) []any {
 	var call claim.Call
 	switch {
@@ -489,7 +490,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	switch {
 	case v.Answer.Found == claim.Foreign:
-		v, reply.Err = v.Denies(), nil // as settled as with another value
+		v, reply.Err = v.Denies(), nil // it settles as much as another value
 	case v.Choice == claim.Failed && reply.Err == nil:
 		reply.Err = v.Err
 	}
@@ -553,7 +554,6 @@ func afterwards(v claim.Vote) string {
 	return "the key is gone now"
 }
 
-// giveUp notes that nothing more is sent to node i, which is not settled.
 func (rel *Release) giveUp(i int) {
 	rel.endVote(i)
 	rel.nodeEnded(i, false)
@@ -581,7 +581,7 @@ func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeEnded notes, once for each node, that nothing more is sent there: it is settled, or given up.
+// nodeEnded notes, once for each node, that it is settled, or given up.
 func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
 	if settled {
@@ -622,7 +622,7 @@ func (rel *Release) repeatLater(i int, err error) {
 	}
 }
 
-// later reports dropped if too many wait to be sent, or if Close has ended.
+// later reports dropped if too many wait, or Close has ended.
 func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	rel.lease.writes.keepTime() // each repetition asks whether the keys have run out
 	again, limit := &alarm.Alarm{What: repetition{rel, i}}, maxRepeats
@@ -632,6 +632,7 @@ func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), limit)
 }
 
+// A repetition is the alarm that repeats a release on a node.
 type repetition struct {
 	release *Release
 	node    int
@@ -655,8 +656,7 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// lasts returns for how much longer a key that the release deletes may last; negative if none can. Extensions do not
-// renew a surplus.
+// lasts returns for how much longer keys of the release may last, perhaps negative. Extensions do not renew a surplus.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.rare.began, now)

@@ -14,6 +14,7 @@ import (
 // or a Mutex adopts its value after Detach. Readers of one process share a hold: their leases have one value, and the
 // last one that leaves releases it.
 
+// A sharing is what leases with one hold have in common.
 type sharing struct {
 	acquired clock.Instant
 	spoiled  atomic.Bool // nobody may join: the user has seen the value, or a lease was lost
@@ -107,8 +108,8 @@ func (s *sharing) close() {
 	s.closed = true
 }
 
-// Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no lease
-// has it that is not past or lost. A second Leave may report more.
+// Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no other
+// lease has it: one that is past or lost has not. It may be called again.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -171,11 +172,12 @@ func (l *Lease) IsAlone(stays bool) bool {
 	return alone
 }
 
+// A duty is what a watchdog does when a round is due.
 type duty uint8
 
 const (
 	extendNow   duty = iota
-	lookAgain        // another lease has begun a round, but may leave before a quorum confirms it
+	lookAgain        // soon: another lease has begun a round, but may leave before a quorum confirms it
 	extendLater      // in the next third of the expiry: another lease has just extended
 )
 

@@ -28,14 +28,14 @@ type Policy struct {
 	Timing     Timing
 	Value      func() (string, error)
 	Owner      string // the label in each value; may be ""
-	UserValues bool   // the user's: it may repeat a value, which the user may know
+	UserValues bool   // Value is the user's: it may repeat a value, and the user may know each
 	WaitAll    bool   // in every round
 	Heals      bool   // an extension sets missing keys again
 	Watchdog   bool
 	Fencing    bool
-	Passes     bool    // to waiters of the process
-	Joins      bool    // a hold of the process
-	InDo       bool    // so Detach refuses
+	Passes     bool    // leases may be handed over within the process
+	Joins      bool    // leases may share a hold within the process
+	InDo       bool    // a Do will release the lease, so Detach refuses
 	OfDo       *Policy // for the leases of a Do
 
 	// For package queue:
@@ -55,8 +55,8 @@ const OfUser time.Duration = -1
 type Errors struct {
 	NotHeld error // unlocked, detached, or never held
 	Expired error // its time is up
-	MaxHold error // and nothing can prolong it
-	Spent   error // held, but no extension can prolong it
+	MaxHold error // its time is up, and nothing can prolong it
+	Spent   error // held, but nothing can prolong it
 	Closed  error // by Close
 	Failed  error // before the lease has reached its caller
 
@@ -140,7 +140,7 @@ type Timing struct {
 	NodeTimeout time.Duration // of a round, for one node
 	Reach       time.Duration // of a round, for one step of a connection that is being opened
 	Far         time.Duration // the longest node deadline, of a far node
-	MaxHold     time.Duration // in all; 0: no limit
+	MaxHold     time.Duration // the longest hold; 0: no limit
 	MinHold     time.Duration // of the keys, from the acquire on: minimal hold + drift; 0: none
 	Drift       quorum.Drift  // of the nodes' clocks
 }
@@ -162,8 +162,7 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 }
 
 // rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone: a
-// step of the wall clock must not shorten the rest. After a suspension it is too long, but a release never makes a key
-// last longer.
+// step of the wall clock must not shorten the rest. After a suspension it is too long, which does no harm.
 func (t Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {
@@ -196,7 +195,7 @@ func (t Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout, Open: t.Expiry / 2, Reach: t.Reach, Far: t.Far}
 }
 
-// A Validity says how long a lease may be relied upon. Start is before the first byte of the winning round.
+// A Validity says how long a lease may be relied upon. Start comes before the first byte of the winning round.
 type Validity struct {
 	Start  clock.Instant
 	Length time.Duration
@@ -224,8 +223,8 @@ type Events interface {
 	// how long the lease was still valid at start.
 	Extended(l *Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. pending counts such releases on all nodes. givenUp says
-	// that this one is not sent again.
+	// Unconfirmed tells that a node has not settled a release. pending is how many releases some node has not settled.
+	// givenUp says that this one is not sent again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
 	// Left tells at the end of Close how many releases a node has not confirmed, and for how long their keys may last.

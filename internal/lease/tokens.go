@@ -65,7 +65,7 @@ func isFar(register uint64, now clock.Instant) bool {
 	return register >= endOfTokens || register > micros(now)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
-// A farRegister is the error of a node with such a register.
+// A farRegister is the error of a node whose register is far.
 type farRegister struct {
 	lines []string // the value is in one of their registers
 	value uint64
@@ -135,7 +135,6 @@ func (t *Tokens) Raise(names []string, token uint64) {
 	}
 }
 
-// ignores reports whether it is news that a register is ignored.
 func (t *Tokens) ignores(name string, i int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,7 +34,7 @@ func (u *Unlocks) Begin(l *Lease, from any) {
 	}
 }
 
-// Last returns the last Unlock, nil if it is not to be asked.
+// Last returns the last Unlock, nil if there is nothing to wait for or to ask.
 func (u *Unlocks) Last() *Unlocking {
 	if u.lease != nil && u.last == nil {
 		u.last = &Unlocking{done: make(chan struct{})}

@@ -19,32 +19,22 @@ var usedValues valueLog
 // A valueLog lets a value come back on its name: one of a user's function, or of an adopted lease. Nodes cannot tell
 // the commands of two leases with one value apart, so an early one could delete the key of the later lease. These rules
 // prevent that:
-//
-// 1. No other lease of the process relies on keys with the value: none is being acquired or held, and none of its keys
-// stay
-//
-//	for a minimal hold, a lock delay or the receiver of Detach. Otherwise a new attempt finds the lock taken, and sends
-//	nothing.
-//
-// 2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
-// that
-//
-//	it leaves no key. A later one changes the queues alone, because the release of the new lease deletes what is left. The
-//	release of an adopted lease is not repeated any more: there may have been no key.
-//	The outcome of an Unlock is what its release finds. A new lease whose commands may overtake that release, on other
-//	connections, waits for it.
-//
-// 3. A node counts for the new lease only if no command of an earlier one can still come there: each was answered or
-// never
-//
-//	sent, and the releases have ended. On one ordered connection it is enough that the node has answered before it answers
-//	the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts there.
+//  1. No other lease of the process relies on keys with the value: none is being acquired or held, and none of its keys
+//     stay for a minimal hold, a lock delay or the receiver of Detach. Otherwise an attempt finds the lock taken, and sends
+//     nothing.
+//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
+//     that it leaves no key. A later one changes the queues alone, because the release of the new lease deletes what is
+//     left. The release of an adopted lease is not repeated any more: there may have been no key. The outcome of an Unlock
+//     is what its release finds, so a new lease waits for it if its commands may overtake that release.
+//  3. A node counts for the new lease only if no command of an earlier one can still come there: each was answered or
+//     never sent, and the releases have ended. On one ordered connection it is enough that the node has answered before
+//     it answers the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts there.
 //
 // If a reply is lost with its connection, rule 3 doubts the node until
 //   - another server process answers for it: the connections of the earlier process have ended, or
 //   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection, so the
-//     kernel and the network deliver its bytes within that time, or never. A server that was frozen runs what it has
-//     received before it reads the next command.
+//     kernel and the network deliver its bytes within that time, or never. A frozen server runs what it has received
+//     before it reads the next command.
 //
 // The expiry of the keys bounds none of this: a late release deletes whatever has its value. Leases of other processes
 // are out of sight: two processes must not have one value for one name.
@@ -55,18 +45,19 @@ type valueLog struct {
 	sweep int // the count at which to look for uses that are over
 }
 
+// A usedValue is a value on one line of its claim.
 type usedValue struct{ line, value string }
 
 const (
-	// deliveredWithin is for how long bytes of a closed connection may be on their way. Linux sends them for 102 s
+	// deliveredWithin bounds how long bytes of a closed connection are on their way. Linux sends them for 102 s
 	// (tcp_orphan_retries).
 	deliveredWithin = 2 * time.Minute
 
-	// forgetsAfter is when a loss is forgotten in any case. It bounds the memory.
+	// forgetsAfter is when a loss is forgotten, to bound the memory.
 	forgetsAfter = time.Hour
 
 	leastSweep = 1 << 10
-	mostUses   = 1 << 17 // beyond that, losses are forgotten after deliveredWithin
+	mostUses   = 1 << 17 // then losses are forgotten after deliveredWithin
 )
 
 // A use is what one lease does with a value that may come back.
@@ -74,7 +65,7 @@ type use struct {
 	set     *quorum.Set
 	keys    []usedValue
 	before  atomic.Pointer[[]earlier] // for which nodes were doubted at the beginning; nil once it is over
-	doubted atomic.Uint64             // nodes
+	doubted atomic.Uint64             // nodes that do not count
 	renewed atomic.Int64              // monotonic: when a node can last have set a TTL
 	nodes   []nodeUse
 	adopted bool
@@ -89,11 +80,13 @@ type use struct {
 	releases   int           // under way, if it is adopted; each may be sent again
 }
 
+// An earlier is a use that casts doubt on nodes of a later one.
 type earlier struct {
 	*use
 	on claim.Nodes
 }
 
+// A nodeUse is a use on one node.
 type nodeUse struct {
 	open atomic.Int64         // commands without a reply, and releases that have not ended
 	lost atomic.Pointer[loss] // the last one
@@ -142,7 +135,6 @@ func fateOf(reply wire.Reply) wire.Fate {
 	return reply.Fate
 }
 
-// heard notes a command's fate. Others may follow before ended, such as a release again.
 func (u *use) heard(i int, fate wire.Fate) {
 	if fate == wire.Unknown {
 		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
@@ -217,6 +209,7 @@ func (u *use) keysLast(now clock.Instant) bool {
 	return u.lease.terms.Timing.lasts(time.Duration(u.renewed.Load()), now) >= 0
 }
 
+// An inquiry is a question to all nodes, and who has answered.
 type inquiry struct {
 	sent  time.Duration
 	heard claim.Nodes
@@ -263,7 +256,7 @@ func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	return meets, meets && asks
 }
 
-// mayUse reports whether l may use its value. It first asks the nodes if answers can end doubts, or show that another
+// mayUse reports whether l may use its value. It asks the nodes first if answers may end doubts, or show that another
 // lease with the value is elsewhere.
 func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 	q, inquires := &inquiry{}, true
@@ -386,7 +379,6 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 	v.uses[key] = kept
 }
 
-// endLocked reports whether u is over, and lets go of its lease.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	if u.isOpen() || u.releases > 0 && !u.superseded || u.lease != nil && !u.isDoneLocked(now) {
 		return false
@@ -405,14 +397,14 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	return true
 }
 
-// isDoneLocked does not change the lease, which may be that of another test, with a clock of its own.
+// isDoneLocked must not change the lease, which may be that of another test, with a clock of its own.
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
 	return u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
-// settled comes at the end of each release of u.
+// settled is called at the end of each release of u.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -455,7 +447,6 @@ func (v *valueLog) joinLocked(l *Lease) *use {
 	return l.rare.use
 }
 
-// leave notes that l was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -494,7 +485,6 @@ func (v *valueLog) decided(u *use) {
 	}
 }
 
-// sendsRelease notes a sending for u, which is adopted. It reports false if u is superseded.
 func (v *valueLog) sendsRelease(u *use, i int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

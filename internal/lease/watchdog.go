@@ -26,6 +26,7 @@ type watchdog struct {
 	backoff time.Duration
 }
 
+// A watchRound is a round of a watchdog, and its operation.
 type watchRound struct {
 	behindFill
 	round   quorum.Round
@@ -43,7 +44,6 @@ func newWatchdog(l *Lease) *watchdog {
 	return w
 }
 
-// start is for a lease that has just begun. Close may have stopped the watchdog already.
 func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,6 @@ func (w *watchdog) closeRoundLocked() {
 	w.open = nil
 }
 
-// schedule ignores a closed schedule: then Close ends all leases.
 func (w *watchdog) schedule(after time.Duration) {
 	w.lease.terms.Keeper.extensions.Set(&w.next, time.Now().Add(after))
 }
@@ -151,7 +150,6 @@ func (w *watchdog) fire(admitted bool) {
 	w.schedule(w.resendAfter())
 }
 
-// mayBegin may make the throttle let w go on later.
 func (w *watchdog) mayBegin(now clock.Instant) bool {
 	t := w.lease.terms
 	return t.Keeper.throttle.admits(w, now, w.lease.Remaining(now), t.Timing.Validity)
@@ -292,6 +290,7 @@ func (p *throttle) Fire(closing bool) {
 	p.alarms.Set(&p.again, time.Now().Add(throttlePause))
 }
 
+// A resumer is a watchdog.
 type resumer interface{ goOn() }
 
 // A throttled waits, or has been stopped since. Its times are monotonic.

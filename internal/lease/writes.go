@@ -168,8 +168,8 @@ func (w *writes) confirms(i int, found claim.Found) {
 	w.nodes[i].And(^int64(lacking))
 }
 
-// sendingFill reports false if the node has the value by now, or owes a reply: leases that share a hold may fill it up
-// at once.
+// sendingFill counts a fill and reports true, unless the node has the value by now, or owes a reply: leases that share
+// a hold may fill it up at once.
 func (w *writes) sendingFill(i int) bool {
 	r := w.needRare()
 	r.mu.Lock()
@@ -188,7 +188,6 @@ func (w *writes) lastFilled() time.Duration {
 	return r.filled
 }
 
-// grants notes that node i has granted an acquire, perhaps after a refusal.
 func (w *writes) grants(i int) {
 	if w.onNode(i)&refused != 0 {
 		w.nodes[i].And(^int64(lacking | refused | setLater))
@@ -252,7 +251,7 @@ func (w *writes) lastRenewed() time.Duration {
 // A leaving is a ticket that leaves the queues of all lines but one.
 type leaving struct {
 	ticket script.Ticket
-	keeps  int // or allQueues, for no line
+	keeps  int // where it stays; allQueues: nowhere
 }
 
 const allQueues = -1
@@ -274,7 +273,7 @@ func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	r.leaving = append(r.leaving, leaving{ticket, keeps})
 }
 
-// leaveAs takes off the same tickets as other, if any.
+// leaveAs makes the same tickets leave as other, and reports whether there are any.
 func (w *writes) leaveAs(other *writes) bool {
 	from := other.needRare()
 	from.mu.Lock()
@@ -297,7 +296,7 @@ func (w *writes) someLeave() bool {
 	return len(r.leaving) > 0
 }
 
-// turnover returns the tickets that leave with the value, in room as far as they fit.
+// turnover returns the tickets that leave with the value.
 func (w *writes) turnover(lines int, room []script.Ticket) (t script.Turnover) {
 	r := w.rare.Load()
 	if r == nil {
