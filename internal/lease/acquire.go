@@ -32,7 +32,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	set := t.Keeper.Set
 	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
-		start = clock.Now() // nothing has been sent for the lock yet
+		start = clock.Now() // nothing has been sent yet
 	}
 	limits := t.Timing.limits()
 	if t.Timing.Expiry < shortExpiry && !set.HasOpenQuorum() {
@@ -169,8 +169,7 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Its caller checks
-// the time after the round, so it is no quorum.Winner.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation.
 type acquire Lease
 
 // Brief sets Explain, to tell a taken lock from nodes that are down.
@@ -197,7 +196,7 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	return c.Acquire(max(ttl, timing.MinHold), at, a.rare.fence)
 }
 
-// Repeat accepts only a free claim if a user has made the value, which may be another lease's, too.
+// Repeat accepts only a free claim if a user has made the value, which may be another lease's.
 func (a *acquire) Repeat() (claim.Call, bool) {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
@@ -261,7 +260,7 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 // Check asks the nodes whether they hold the claim of l.
 func (l *Lease) Check(ctx context.Context) quorum.Result { return l.check(ctx, l.terms.Heals) }
 
-// check does what Check does. If l heals, a missing claim disproves nothing.
+// check does what Check does. If heals, a missing claim disproves nothing.
 func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	for {
 		limits, c := l.terms.Timing.limits(), l.Claim()
@@ -291,7 +290,7 @@ func (c check) Brief() quorum.Brief {
 
 // A Turn is an attempt of a waiter with a place in the queues. It hears every answer, also one too late to count.
 type Turn interface {
-	// Room returns memory, zero, for the lease of the attempt. It is used once.
+	// Room returns memory, zero and used once, for the lease of the attempt.
 	Room() *Room
 
 	// Heard tells in which lines nothing was in the way on a node. counts says whether a grant of the node would count:

@@ -181,7 +181,7 @@ type Rest struct {
 	Reason   error         // why ctx has ended, if that has cut the wait
 }
 
-// rest also tells the observers. silent is the error of a node that has said nothing.
+// rest also tells the observers. silent is the error of a silent node.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -232,7 +232,7 @@ func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	}
 }
 
-// unsettled lists the releases that some node has not settled.
+// unsettled are the releases that some node has not settled.
 type unsettled struct {
 	mu  sync.Mutex // guards what follows, and the seats of the releases
 	all []unended

@@ -60,7 +60,7 @@ func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { /
 	default:
 	}
 	res = round.Wait(ctx, limits)
-	return res, e.heals && !filled && !res.Won && round.Lost() // a fill must not count in a round that follows at once
+	return res, e.heals && !filled && !res.Won && round.Lost() // a fill must not count in a round right after it
 }
 
 func overdue() context.Context {
@@ -244,9 +244,9 @@ func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 var errNotExclusive = errors.New("the lock is not exclusive")
 
-// Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l. l stays shared whatever
-// comes of the round, because a node that has executed the command lets readers in. Later extensions tell the other
-// nodes. A second Downgrade repeats the round. Downgrade returns what the nodes said, and why l is not held.
+// Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l; a second Downgrade
+// repeats it. l stays shared whatever comes of the round, because a node that has executed the command lets readers in.
+// Later extensions tell the other nodes. Downgrade returns what the nodes said, and why l is not held.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()

@@ -90,7 +90,7 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked goes by the slower clock: the keys that are set now must not run out before the others.
+// keysLeftLocked goes by the slower clock: these keys must not run out before the others.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))
@@ -137,8 +137,8 @@ func (f filling) Receive(i int, reply wire.Reply) {
 	f.lease.rare.use.replied(i, reply)
 }
 
-// extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL.
-// If a node that has granted l goes down then, enough of the validity must be left to send a round again.
+// extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL:
+// if a node that has granted l goes down then, enough of the validity must be left for another round.
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing
@@ -147,7 +147,7 @@ func (l *Lease) extendSoon(n *quorum.Node) {
 }
 
 // fillRest fills up those of some nodes that lack the value after Unlock, for the rest of the minimal hold. It returns
-// them, and sets the alarm for the next fill. A release follows.
+// them, and sets the next alarm. A release follows.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
 	c, outlived, lacks := l.claim, l.outlived, l.writes.lacks()&on

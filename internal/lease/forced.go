@@ -187,7 +187,7 @@ func (l *Lease) keepDoubts() {
 	}
 }
 
-// goneBefore is how long before a question a missing claim counts.
+// goneBefore is how long a missing claim counts.
 const goneBefore = time.Second
 
 // noteGone notes that the claim was missing on a node, although an extension may have set it again, and l may not

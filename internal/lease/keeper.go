@@ -52,8 +52,7 @@ type Waiters interface {
 	Nudge(lines []string)
 
 	// Wake tells the first waiter in the line that its lock is free on a node, where this process is first in the
-	// queue. If the release that says so undoes a failed attempt, the waiter of that attempt, undoes, has no reason to
-	// try.
+	// queue. undoes is the failed attempt that the release there undoes, if any: its waiter has no reason to try.
 	Wake(line string, node int, undoes Turn)
 
 	// Hear listens, until l ends, to messages that l was released by force. It calls l.Doubt for each, and when one may
@@ -64,7 +63,7 @@ type Waiters interface {
 // repeatsInARow bounds the repetitions while nodes are down: the schedule pauses for 1 ms after that many.
 const repeatsInARow = 64
 
-// Init makes k ready. Its exported fields must be set.
+// Init makes k ready, whose exported fields must be set.
 func (k *Keeper) Init() {
 	k.extensions.InARow, k.repeats.InARow = extensionsInARow, repeatsInARow
 	k.throttle.init(&k.extensions, k.Set.IsBehind)
@@ -105,14 +104,14 @@ func (k *Keeper) BeginCall() bool {
 // EndCall ends an operation.
 func (k *Keeper) EndCall() { k.operations.add(-1) }
 
-// answered repeats the releases that have failed on node i at once: their keys keep everybody from it.
+// answered repeats the releases that have failed on node i: their keys keep everybody from it.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
 		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
 
-// CountAlarms returns how many alarms leases have set, and wait for now. It is for tests.
+// CountAlarms returns how many alarms leases have set, and wait for. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {
 	for _, s := range []*alarm.Schedule{&k.expiries, &k.extensions, &k.repeats} {
 		more, on := s.Count()

@@ -12,8 +12,8 @@
 // locks (unsettled.mu, rareWrites.mu, drain.mu, those of events, nodes and tokens) come last. Under one of them no
 // further lock is taken, except rareWrites.mu under unsettled.mu, and the queue of events under quorum.Health.mu.
 //
-// No lock of the list is held while a pool or an observer is called, with three exceptions. The subscriber opens a
-// subscription under subscriber.mu. The watchdog sends its round under watchdog.mu. A round sends again under Round.mu.
+// No lock of the list is held while a pool or an observer is called, except that the subscriber opens a subscription,
+// the watchdog sends its round, and a round sends again, each under its own mu.
 package lease
 
 import (
@@ -154,7 +154,7 @@ func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past |
 
 func (l *Lease) sharing() *sharing { return l.shares.Load() }
 
-// spoil keeps others from joining the hold of l. The caller may hold Lease.mu.
+// spoil keeps others from joining. The caller may hold Lease.mu.
 func (l *Lease) spoil() {
 	if s := l.sharing(); s != nil {
 		s.spoiled.Store(true)
@@ -459,7 +459,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.needEndLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
-// Lost returns a channel that is closed when l is past, or has ended for a cause. It may be so at now.
+// Lost returns a channel that is closed when l is past, or has ended for a cause; already if that is so at now.
 func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -528,8 +528,7 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes. If the user may have seen the value, another Mutex may
-// hold the lock with it: then ClearAway does nothing.
+// ClearAway releases what l, which has ended, left on the nodes, unless another Mutex may have the value.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
@@ -629,8 +628,8 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
-// close ends and releases l, because of Close, unless its time is up: another lease may hold the lock with the same
-// value by now, and with a lock delay the keys are meant to stay.
+// close ends and releases l on Close, unless its time is up: another lease may hold the lock with the same value by
+// now, and with a lock delay the keys are meant to stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
 	if l.Remaining(clock.Now()) == 0 {

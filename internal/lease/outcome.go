@@ -53,7 +53,7 @@ func (o Outcome) MayWinAtOnce() bool {
 }
 
 // IsSplit reports whether some nodes have granted, with something else in the way on others: of several attempts none
-// has won, or another lease has just a quorum. The answers do not tell which.
+// has won, or another lease has just a quorum.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.
@@ -79,8 +79,7 @@ func (o Outcome) Heard() bool {
 }
 
 // kinds are what the release of a refused attempt finds in the way of a plain lock. SET NX does not tell a list from
-// another value. But a list is no lock: it never runs out, and nobody releases it. So the caller must not learn that
-// the lock is taken. The release reads the key anyway.
+// another value. But a list is no lock: nobody releases it. So the caller must not learn that the lock is taken.
 type kinds struct {
 	failed claim.Nodes
 	rule   claim.Rule

@@ -30,9 +30,8 @@ const (
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command on each
 // node until that node is settled: nothing can set the value there any more, or the keys have run out. It gives up a
-// node early only if the node's pool is closed, for maxRepeats, or at the end of Close. It depends on no caller's
-// context. With a minimal hold (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each
-// repetition.
+// node early only if the node's pool is closed, for maxRepeats, or at the end of Close. With a minimal hold
+// (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each repetition.
 //
 // It sends and takes the replies itself: the round only counts the votes.
 type Release struct {
@@ -111,7 +110,7 @@ type Releasing struct {
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. l must have ended or never
-// begun, unless how names another claim. Release admits no waiter of this process: see Waiters.
+// begun, unless how names another claim. No waiter of this process is admitted: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
@@ -190,7 +189,7 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering adds the tickets that enter the queues, without those of waiters that have given up.
+// entering leaves out tickets of waiters that have given up.
 func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	t.Alive = script.AliveFor
 	for line, ticket := range tickets {
@@ -245,8 +244,8 @@ func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String(
 
 func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
-// LeaveQueues takes off the queues what a release of l would take off. It is for Detach: the Mutex that adopts the hold
-// does not know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
+// LeaveQueues takes off the queues what a release of l would. It is for Detach: the Mutex that adopts the hold does not
+// know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
@@ -354,9 +353,8 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// sendBehind releases node i, which the round does not ask because another node is the same server. If commands that
-// set the value may be on their way to it, a release must follow. It comes a little later than the other node's, which
-// gives the vote.
+// sendBehind releases node i, which is the same server as another. If commands that set the value may be on their way
+// there, a release must follow, a little later than the other node's, which gives the vote.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
 		rel.nodeEnded(i, true)
@@ -375,7 +373,7 @@ func (rel *Release) use() *use {
 	return nil
 }
 
-// transmit reports true if a reply will come, or if the drain keeps the release. WithOutstanding does not limit the
+// transmit reports true if a reply will come, or the drain keeps the release. WithOutstanding does not limit the
 // request if the node may hold the value (Reserved).
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)

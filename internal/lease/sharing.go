@@ -60,10 +60,9 @@ func (l *Lease) BeginSharing() bool {
 	return true
 }
 
-// Join returns a new lease under terms t, of the same name, that shares the hold of l. It has the value and the
-// validity of l.
+// Join returns a new lease under terms t, of the same name, that shares the hold of l.
 //
-// Join returns nil if the terms differ in something that leases with one value must have in common, such as the TTL or
+// It returns nil if the terms differ in something that leases with one value must have in common, such as the TTL or
 // the owner. It also returns nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
@@ -203,8 +202,7 @@ func (l *Lease) duty(now clock.Instant) duty {
 }
 
 // MayPass reports whether l, which Unlock has ended, may be handed over: the lock was acquired less than chain ago,
-// nine tenths of the validity are left, and the user has not seen the value. Other code may use a seen value to ask
-// whether the lease has ended, or to release it. MayPass hides the value.
+// nine tenths of the validity are left, and the user has not seen the value, which MayPass hides.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
 	if l.chain+now.Since(l.First) >= chain || !l.Hide() {
@@ -219,8 +217,8 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
-// Pass returns the lease that continues l, under other terms with the same timing and owner. No node is told. Nothing
-// that is done later with l affects it.
+// Pass returns the lease that continues l, under other terms with the same timing and owner. No node is told, and l
+// does not affect it any more.
 func (l *Lease) Pass(t *Terms) *Lease {
 	other := &Lease{First: clock.Now(), terms: t, rareEnd: &noRareEnd, rare: &noRareLease}
 	l.mu.Lock()

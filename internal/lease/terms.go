@@ -13,8 +13,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file is what the root of the library and package queue hand down.
-
 // Terms are what the locks of one Mutex have in common.
 type Terms struct {
 	*Policy
@@ -74,7 +72,6 @@ type Errors struct {
 	Severed func(res quorum.Result) error
 }
 
-// brief is for operations that look. Those that grant set another Purpose.
 func (t *Terms) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	b := quorum.Brief{Op: op, Call: call, Within: t.Timing.NodeTimeout}
 	if t.Events != nil {
@@ -88,8 +85,8 @@ func (t *Terms) lacksQueue(i int) bool {
 }
 
 // deny notes that the client cannot use the queue on node i: its user lacks a permission (ofUser), the queue is a key
-// of another type, or a cluster keeps it elsewhere. A cluster may also keep several lines apart, which says nothing of
-// a queue.
+// of another type, or a cluster keeps it elsewhere. If a cluster keeps several lines apart, that says nothing of a
+// queue.
 func (t *Terms) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := t.Claim.Lines(); {
@@ -109,11 +106,10 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 	}
 }
 
-// errBlind is why a reader does not look at the queue.
 var errBlind = errors.New("redsync: the user may not read the queue")
 
 // allows notes that node i has executed a script on the lock. If it has denied one on lock and queue, it denies the
-// queue alone, which is told now.
+// queue.
 func (t *Terms) allows(i int) {
 	n := t.Keeper.Set.Nodes[i]
 	if t.Events == nil || !n.Doubts() {
@@ -171,9 +167,8 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// lasts returns for how much longer a key may last by the nodes' clocks, whose TTL was set at the monotonic time
-// renewed at the latest; negative if it has run out. A step of the wall clock must not end the repetitions of a
-// release.
+// lasts returns for how much longer a key may last by the nodes' clocks, if its TTL was set at renewed or before;
+// perhaps negative. A step of the wall clock must not end the repetitions of a release.
 func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	age := now.Mono - renewed
 	left := sum(t.TTL-age, t.Expiry-t.Validity)
@@ -236,7 +231,7 @@ type Events interface {
 	// Denied tells that a node denies the client's user the queue.
 	Denied(n *quorum.Node, err error)
 
-	// Ignored tells that a fencing register has a value that no client can have written.
+	// Ignored tells of a fencing register that no client can have written.
 	Ignored(n *quorum.Node, err error)
 
 	// Waits tells that the call that began at start waits from now on.
@@ -249,7 +244,6 @@ type Events interface {
 	Refused(n *quorum.Node, err error)
 }
 
-// newValue may repeat one if a user's function makes it: see valueLog.
 func (t *Terms) newValue(start clock.Instant) (string, error) {
 	value, err := t.Value()
 	switch {

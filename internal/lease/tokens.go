@@ -22,7 +22,7 @@ import (
 // may lie.
 
 const (
-	// fenceTTL is how long a register is kept after its last use. It must exceed the skew of the clients' clocks.
+	// fenceTTL is how long an unused register is kept. It must exceed the skew of the clients' clocks.
 	fenceTTL = 24 * time.Hour
 
 	// maxCatchUps is how many more rounds an attempt makes to get a token.
@@ -52,7 +52,6 @@ func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 
 func micros(at clock.Instant) uint64 { return uint64(max(at.Wall.UnixMicro(), 1)) }
 
-// notStored returns why a grant of the lock is none of the token.
 func notStored(d claim.Detail) error {
 	if d.Stored {
 		return nil

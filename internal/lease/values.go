@@ -12,8 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// usedValues remembers the values that may come back. The whole process shares it, because several Redsyncs may work on
-// the same nodes.
+// usedValues serves the whole process: several Redsyncs may work on the same nodes.
 var usedValues valueLog
 
 // A valueLog lets a value come back on its name: one of a user's function, or of an adopted lease. Nodes cannot tell
@@ -127,7 +126,7 @@ func (u *use) replied(i int, reply wire.Reply) {
 	u.ended(i, fateOf(reply))
 }
 
-// fateOf returns Unknown if the client has sent a request again: an earlier sending may still be executed.
+// fateOf returns Unknown if a request was sent twice: the first sending may still be executed.
 func fateOf(reply wire.Reply) wire.Fate {
 	if reply.Resent && reply.Fate == wire.Answered {
 		return wire.Unknown
@@ -198,7 +197,6 @@ func (u *use) takesLocked(now clock.Instant) bool {
 	return false
 }
 
-// outlivesLocked reports whether keys of l may stay for the rest of a minimal hold.
 func (l *Lease) outlivesLocked(now clock.Instant) bool {
 	t := &l.terms.Timing
 	return l.outlived && sum(t.MinHold, t.Drift.Of(t.MinHold)) > now.Mono-l.First.Mono
@@ -215,7 +213,7 @@ type inquiry struct {
 	heard claim.Nodes
 }
 
-// doubts returns the nodes of set to which a command of u may still come, and whether an inquiry may change that.
+// doubts returns where a command of u may still come, and whether an inquiry may change that.
 func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes claim.Nodes, asks bool) {
 	for i := range set.Nodes {
 		for j := range u.nodes {
@@ -242,7 +240,7 @@ func (l *loss) isOver(server string, q *inquiry, i int) bool {
 	return l.server != "" && server != "" && server != l.server || q.heard.Has(i) && q.sent-l.at >= deliveredWithin
 }
 
-// meets reports whether u and set may have a node in common, and whether an inquiry may change that.
+// meets reports whether u and set may have a common node, and whether an inquiry may change that.
 func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	if u.set == set {
 		return true, false

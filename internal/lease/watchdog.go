@@ -190,7 +190,7 @@ func (v *verdict) Fire(closing bool) {
 	}
 }
 
-// look acts on a decided round. It returns why the lease is lost, if it is.
+// look acts on a decided round, and returns why the lease is lost, if it is.
 func (w *watchdog) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,8 +258,7 @@ func (p *throttle) init(alarms *alarm.Schedule, isBehind func() bool) {
 	p.again.What = p
 }
 
-// admits reports whether a watchdog may begin a round; if not, goOn is called later. The lease was extended for
-// validity, of which left is left.
+// admits reports whether a watchdog may begin a round; if not, goOn is called later. left is the rest of validity.
 func (p *throttle) admits(w resumer, now clock.Instant, left, validity time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

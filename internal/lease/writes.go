@@ -13,7 +13,7 @@ import (
 )
 
 // writes are what the commands of one value may have left on the nodes, for its release to undo. A lease that is handed
-// over shares them with its successor, because late replies may come.
+// over shares them with its successor.
 type writes struct {
 	nodes      []atomic.Int64             // by node
 	rare       atomic.Pointer[rareWrites] // see needRare
@@ -96,7 +96,7 @@ func (n nodeWrites) lost() bool { return n&anyLost != 0 }
 
 func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load()) }
 
-// sending, unsent and answered count a command that may set the value.
+// These count a command that may set the value.
 
 func (w *writes) sending(i int) {
 	if w.onNode(i).sent() >= maxSent {
@@ -127,7 +127,7 @@ func (w *writes) answered(i int, reply wire.Reply) {
 	w.noteRenewal()
 }
 
-// prolongs and prolonged count a command that may prolong the key, but cannot set it.
+// These count a command that may prolong the key, but cannot set it.
 
 func (w *writes) prolongs() { w.prolonging.Add(1) }
 
@@ -136,7 +136,7 @@ func (w *writes) prolonged() {
 	w.checkQuiet()
 }
 
-// What follows is about nodes that have refused the value: see fill.go.
+// What follows is about nodes that have refused the value.
 
 func (w *writes) lacks() (nodes claim.Nodes) { return w.marked(lacking) }
 
@@ -230,7 +230,7 @@ func (w *writes) noteRenewal() {
 	}
 }
 
-// keepTime begins to keep the time of the last renewal: from now on, which is after all answered commands.
+// keepTime begins to keep the time of the last renewal, from now on.
 func (w *writes) keepTime() {
 	r := w.needRare()
 	r.mu.Lock()
@@ -296,7 +296,6 @@ func (w *writes) someLeave() bool {
 	return len(r.leaving) > 0
 }
 
-// turnover returns the tickets that leave with the value.
 func (w *writes) turnover(lines int, room []script.Ticket) (t script.Turnover) {
 	r := w.rare.Load()
 	if r == nil {
