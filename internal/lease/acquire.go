@@ -17,7 +17,7 @@ import (
 // begins once the nodes have answered a PING.
 const shortExpiry = 100 * time.Millisecond
 
-// connecting is how long they may take: as with an expiry of 8 s.
+// connecting bounds that PING, as with an expiry of 8 s.
 var connecting = quorum.Limits{
 	Decide: 400 * time.Millisecond, Node: 400 * time.Millisecond, Open: 4 * time.Second, Reach: time.Second, Far: 750 * time.Millisecond,
 }
@@ -108,7 +108,6 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt has ended, and gives l what it has won.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -131,7 +130,6 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// keepOnly gives the surplus back. For later answers see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
 	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
@@ -303,7 +301,7 @@ type Turn interface {
 	// Denied tells that a node denies the client's user the queue.
 	Denied()
 
-	// NoQueue tells that a node has a key of another type in its place.
+	// NoQueue tells that a node has a key of another type in place of the queue.
 	NoQueue()
 
 	// Barred tells of a failure that a repetition does not change: see wire.IsPermanent.
@@ -313,8 +311,8 @@ type Turn interface {
 // Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It is fixed once others see the
-// lease.
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address is fixed once others
+// see the lease.
 type rareLease struct {
 	place   script.Place
 	turn    Turn // nil if nobody waits

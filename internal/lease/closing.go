@@ -181,7 +181,7 @@ type Rest struct {
 	Reason   error         // why ctx has ended, if that has cut the wait
 }
 
-// rest also tells the observers. silent is the error of a silent node.
+// rest also tells the observers.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -363,8 +363,7 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// opens returns how many releases no quorum has confirmed. lasts is for how much longer their keys may last, perhaps
-// negative.
+// opens returns how many releases no quorum has confirmed. lasts is negative if all their keys have run out.
 func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	lasts = -1
 	u.mu.Lock()

@@ -145,7 +145,6 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 // doubtPause makes a lease ask at most 20 times in a second.
 const doubtPause = 50 * time.Millisecond
 
-// settle reports whether nobody has doubted meanwhile.
 func (l *Lease) settle(asks <-chan struct{}) bool {
 	again := false
 	l.changeDoubts(func(d *doubts) {

@@ -10,8 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file decides how the reply of a node counts. One that comes too late to count is still noted: its command is no
-// longer in flight.
+// This file decides how the reply of a node counts. A late one is still noted: its command is no longer in flight.
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	free := v.FreeIn()

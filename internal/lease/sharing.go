@@ -138,7 +138,6 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked stops at a lease that has the hold: Leave needs no more.
 func (s *sharing) dropOverLocked(now clock.Instant) {
 	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])
@@ -227,7 +226,6 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	return other
 }
 
-// passFresh is Pass if nine tenths of the validity are left.
 func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -109,7 +109,7 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 var errBlind = errors.New("redsync: the user may not read the queue")
 
 // allows notes that node i has executed a script on the lock. If it has denied one on lock and queue, it denies the
-// queue.
+// queue alone.
 func (t *Terms) allows(i int) {
 	n := t.Keeper.Set.Nodes[i]
 	if t.Events == nil || !n.Doubts() {

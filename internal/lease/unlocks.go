@@ -18,7 +18,7 @@ type Unlocks struct {
 
 // An Unlocking is one Unlock, as other calls see it.
 type Unlocking struct {
-	from  any           // of an adopted lease, which is made later; otherwise nil
+	from  any           // what an adopted lease comes from; otherwise nil
 	done  chan struct{} // closed when the Unlock has ended or is forgotten: the rest is fixed
 	lease *Lease        // nil if forgotten
 	ok    bool

@@ -63,7 +63,7 @@ const (
 type use struct {
 	set     *quorum.Set
 	keys    []usedValue
-	before  atomic.Pointer[[]earlier] // for which nodes were doubted at the beginning; nil once it is over
+	before  atomic.Pointer[[]earlier] // on whose account nodes were doubted at the beginning; nil once it is over
 	doubted atomic.Uint64             // nodes that do not count
 	renewed atomic.Int64              // monotonic: when a node can last have set a TTL
 	nodes   []nodeUse

@@ -270,7 +270,6 @@ func (p *throttle) admits(w resumer, now clock.Instant, left, validity time.Dura
 	return false
 }
 
-// Fire lets watchdogs go on, until a node is behind.
 func (p *throttle) Fire(closing bool) {
 	for n := 0; n < extensionsInARow && !closing; n++ {
 		p.mu.Lock()

@@ -149,7 +149,6 @@ func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
 	return nodes
 }
 
-// confirms notes what a command after the acquire has found on node i.
 func (w *writes) confirms(i int, found claim.Found) {
 	if w.onNode(i)&refused == 0 {
 		return
