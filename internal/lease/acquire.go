@@ -13,18 +13,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With a shorter one, the attempt
+// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With less, the attempt
 // begins once the nodes have answered a PING.
 const shortExpiry = 100 * time.Millisecond
 
-// connecting is how long an attempt with a short expiry waits for connections: as long as one with an expiry of 8 s.
+// connecting bounds that PING, as with an expiry of 8 s.
 var connecting = quorum.Limits{
 	Decide: 400 * time.Millisecond, Node: 400 * time.Millisecond, Open: 4 * time.Second, Reach: time.Second, Far: 750 * time.Millisecond,
 }
 
-// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
-// turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
-// the caller releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
+// Acquire makes one attempt. Its validity counts from start, and at is its place in the queues. turn, which may be nil,
+// is told what nodes answer. Unless the attempt is Won, the caller releases what the lease may have left. The lease is
+// nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
 	value, err := t.newValue(start)
 	if err != nil {
@@ -32,7 +32,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	set := t.Keeper.Set
 	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
-		start = clock.Now() // nothing has been sent for the lock yet
+		start = clock.Now() // nothing has been sent yet
 	}
 	limits := t.Timing.limits()
 	if t.Timing.Expiry < shortExpiry && !set.HasOpenQuorum() {
@@ -43,8 +43,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now()
 	}
 	if _, guard := set.Guard(); guard != 0 && t.Fencing {
-		// The restart guard keeps tokens in order only if a proposal is no older than margin says. So the connections
-		// are opened before the proposal is made.
+		// Tokens stay in order only if a proposal is no older than margin says.
 		if !set.IsOpen() {
 			set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
 			start = clock.Now()
@@ -55,7 +54,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
 		}
-		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
+		start = clock.Now()
 	}
 	l := New(t, value, start)
 	l.Try = int32(try) //nolint:gosec // few
@@ -74,10 +73,10 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	if first && !res.Won && ctx.Err() == nil {
-		set.IdentifyLater() // a failed attempt does not wait: it would keep others from the nodes that have granted
+		set.IdentifyLater() // a failed attempt keeps others from the nodes that have granted
 	}
 	touched := touches(res)
-	for range maxCatchUps { // while only the token is in the way
+	for range maxCatchUps {
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
@@ -86,7 +85,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.rare.far.Store(0)
-		op.rare.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
+		op.rare.fence = fence(next).Kept()
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
 		touched = touched || touches(res)
 	}
@@ -101,9 +100,7 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks all nodes again which servers they are, because too few of them were different servers. It returns
-// two nodes that are one server if that is still so, otherwise nil. It must ask, because the address of a node may
-// lead to another server by now, and an attempt sends nothing else that would show it.
+// stillDuplicate asks again: an address may lead to another server by now, and nothing else would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -111,8 +108,6 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns how the attempt for l has ended, and gives l what it has won. res is the result of its last round. Unless the outcome is
-// Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -120,7 +115,7 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 		o.Kind, o.Duplicate = Duplicates, d
 	case res.Won && l.NotHeld(clock.Now()) == nil:
 		o.Kind = Won
-		if t, ok := res.Tally.(claim.LateTally); ok { // only the tally knows which claim it is
+		if t, ok := res.Tally.(claim.LateTally); ok {
 			won := t.Won()
 			l.Replace(won)
 			l.keepOnly(won)
@@ -135,7 +130,6 @@ func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	return o
 }
 
-// keepOnly gives back what nodes may have granted l beyond what it has won. Nodes that answer later: see returnSurplus.
 func (l *Lease) keepOnly(won claim.Winner) {
 	nodes, others := l.rare.surplus.wins(won)
 	for i := range l.writes.nodes {
@@ -148,7 +142,6 @@ func (l *Lease) keepOnly(won claim.Winner) {
 	}
 }
 
-// needRare gives l a rareLease of its own if its acquire needs one.
 func (l *Lease) needRare(at script.Place, turn Turn) {
 	switch _, tallies := l.claim.(claim.Tallier); {
 	case tallies:
@@ -163,8 +156,7 @@ func (l *Lease) needRare(at script.Place, turn Turn) {
 	l.rare.place, l.rare.turn = at, turn
 }
 
-// rareWithSurplus returns a rareLease with a surplus, for a lease that acquires a claim.Tallier on n nodes. Other
-// claims have no surplus: a node grants all of such a claim, or nothing.
+// rareWithSurplus is for a claim.Tallier on n nodes. Of other claims a node grants all, or nothing.
 func rareWithSurplus(n int) *rareLease {
 	type both struct {
 		rareLease
@@ -175,12 +167,10 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value. It is the lease itself, which saves an allocation. It is no
-// quorum.Winner, because its caller checks after the round whether the nodes answered in time.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation.
 type acquire Lease
 
-// Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
-// that are down.
+// Brief sets Explain, to tell a taken lock from nodes that are down.
 func (a *acquire) Brief() quorum.Brief {
 	l := (*Lease)(a)
 	c := l.Claim()
@@ -194,42 +184,34 @@ func (a *acquire) Brief() quorum.Brief {
 	return b
 }
 
-// Tally implements claim.Tallier. It is called only if the claim is one.
 func (a *acquire) Tally(r claim.Rule) claim.Tally {
 	return (*Lease)(a).Claim().(claim.Tallier).Tally(r)
 }
 
-// call returns the command that acquires c, from a place in the queues.
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
 	return c.Acquire(max(ttl, timing.MinHold), at, a.rare.fence)
 }
 
-// Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a node where the
-// claim was free has granted it, see Judge.
+// Repeat accepts only a free claim if a user has made the value, which may be another lease's.
 func (a *acquire) Repeat() (claim.Call, bool) {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
 	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.rare.place, a.rare.fence, !a.terms.UserValues), true
 }
 
-// CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
-// without a look at the queue. The other nodes look.
+// CanDoWithout lets a reader without a ticket in, although the node denies it the queue. The other nodes look there.
 func (a *acquire) CanDoWithout() bool {
 	return a.terms.Claim.Shares() && a.rare.place.Ticket.IsZero()
 }
 
-// Lacks implements quorum.Fallback.
 func (a *acquire) Lacks(i int) bool { return a.terms.lacksQueue(i) }
 
-// Without implements quorum.Fallback.
 func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), script.Place{Blind: true}) }
 
-// Began implements quorum.Timed.
 func (a *acquire) Began() time.Duration { return a.First.Mono }
 
-// Sending implements quorum.Recorder.
 func (a *acquire) Sending(i int) {
 	if u := a.rare.use; u != nil {
 		u.sending(i)
@@ -237,24 +219,20 @@ func (a *acquire) Sending(i int) {
 	a.writes.sending(i)
 }
 
-// Unsent implements quorum.Recorder.
 func (a *acquire) Unsent(i int) {
 	a.writes.unsent(i)
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
-// far ahead already, the missing nodes show how high a quorum is. If no node is far ahead, none can: the
-// missing nodes of a blocked round are no quorum.
+// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. If it is already, the missing
+// nodes show how high a quorum is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
-// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that
-// round failed only because its proposal was too low: without the nodes that have another value or have failed, a
-// quorum must still be possible, or a quorum must be far ahead. known is the highest token that this process has seen
-// by now, including in late answers.
+// beyondRegisters returns the next proposal if the last round failed only because its proposal was too low; otherwise
+// 0. known is the highest token that this process has seen.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:
@@ -280,73 +258,70 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 // Check asks the nodes whether they hold the claim of l.
 func (l *Lease) Check(ctx context.Context) quorum.Result { return l.check(ctx, l.terms.Heals) }
 
-// check does what Check does. heals says that a node on which the claim is missing disproves nothing.
+// check does what Check does. If heals, a missing claim disproves nothing.
 func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	for {
 		limits, c := l.terms.Timing.limits(), l.Claim()
 		limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 		limits.Over = l.Done()
 		res := l.terms.Keeper.Set.Start(ctx, check{l, c, heals}, l.terms.WaitAll).Wait(ctx, limits)
-		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, for the reader's claim
+		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, as a reader
 			return res
 		}
 	}
 }
 
-// A check is the operation that asks the nodes whether they hold a lease's claim.
+// A check asks the nodes whether they hold a claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
 	heals bool
 }
 
-// Repeat implements quorum.Repeater.
 func (c check) Repeat() (claim.Call, bool) { return c.claim.Check(), true }
 
-// Brief implements quorum.Operation.
 func (c check) Brief() quorum.Brief {
 	b := c.lease.terms.brief(quorum.Valid, c.claim.Check())
 	b.Disproves, b.Heals = true, c.heals
 	return b
 }
 
-// A Turn is an attempt of a waiter that has a place in the queues. It hears every answer of a node, also one that comes
-// too late to count.
+// A Turn is an attempt of a waiter with a place in the queues. It hears every answer, also one too late to count.
 type Turn interface {
-	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
+	// Room returns memory, zero and used once, for the lease of the attempt.
 	Room() *Room
 
-	// Heard tells what a node has answered: in which lines of the claim nothing was in the way. counts says whether a grant
-	// of the node would count for the claim. It would not if the node has failed, or if its restart guard ignores it.
+	// Heard tells in which lines nothing was in the way on a node. counts says whether a grant of the node would count:
+	// not if it has failed, or its restart guard ignores it.
 	Heard(node int, lines claim.Lines, counts bool)
 
 	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
 	IsPatient() bool
 
-	// Denied tells that a node denies the client's user access to the queue.
+	// Denied tells that a node denies the client's user the queue.
 	Denied()
 
 	// NoQueue tells that a node has a key of another type in place of the queue.
 	NoQueue()
 
-	// Barred tells that a node has failed for a reason that a repetition does not change: see wire.IsPermanent.
+	// Barred tells of a failure that a repetition does not change: see wire.IsPermanent.
 	Barred(node int, err error)
 }
 
-// Room is memory for what is rare of the lease that an attempt makes. It is used once.
+// Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. It is not a part of Lease, so that the
-// others have no room for it. Its address does not change once others can see the lease.
+// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address is fixed once others
+// see the lease.
 type rareLease struct {
-	place   script.Place  // in the queues of the nodes; without a ticket it enters none
-	turn    Turn          // nil if nobody waits
-	surplus *surplus      // nil if the claim can have none
-	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
-	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
-	use     *use          // of a value that may come back, nil for others; it does not change once a command is sent
-	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
+	place   script.Place
+	turn    Turn // nil if nobody waits
+	surplus *surplus
+	fence   script.Fence  // with the proposed token; only the goroutine of Acquire changes it
+	far     atomic.Uint64 // nodes far ahead that can be followed: see tokens.go
+	use     *use          // of a value that may come back; fixed once a command is sent
+	token   uint64        // once won; guarded by Lease.mu
 }
 
-// noRareLease is that of all acquires that need none. It never changes.
+// noRareLease is shared, and never changes.
 var noRareLease rareLease

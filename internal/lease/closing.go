@@ -15,15 +15,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// BeginClose reports whether the caller is the first to close k. That caller must call Close.
+// BeginClose reports whether the caller is the first, and so must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
-// maxGrace bounds for how long a Close or an Unlock goes on after its context has ended.
+// maxGrace bounds by how much a Close or an Unlock outlasts its context.
 const maxGrace = 500 * time.Millisecond
 
-// Grace returns a context that ends with ctx, but only after a node deadline of that length, or after maxGrace if that is
-// less. A release that is written meanwhile can be confirmed, so that nothing is left if the program ends then. The caller
-// must call stop.
+// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, so that a release which is being written
+// can be confirmed. The caller must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
 	at := time.Now().Add(min(deadline, maxGrace))
 	later, _, stop = Outlasting(ctx, func(later context.Context) error {
@@ -33,8 +32,8 @@ func Grace(ctx context.Context, deadline time.Duration) (later context.Context, 
 	return later, stop
 }
 
-// Outlasting returns a context with the values of ctx that goes on when ctx ends. Then it calls ended in a goroutine, and
-// ends with the cause that this returns, unless that is nil. end ends it, too. The caller must call stop.
+// Outlasting returns a context with the values of ctx that outlasts it. When ctx ends, a goroutine calls ended, whose
+// cause ends the context unless it is nil. So does end. The caller must call stop.
 func Outlasting(ctx context.Context, ended func(later context.Context) error) (later context.Context, end context.CancelCauseFunc, stop func()) {
 	later, end = context.WithCancelCause(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -48,7 +47,7 @@ func Outlasting(ctx context.Context, ended func(later context.Context) error) (l
 	}
 }
 
-// Linger waits until ctx ends, but no longer than the given time. It returns a context that has ended for the same reason.
+// Linger waits until ctx ends, or until at. It returns a context that has ended for the same reason.
 func Linger(ctx context.Context, at time.Time) context.Context {
 	ctx, stop := context.WithDeadline(ctx, at)
 	defer stop()
@@ -56,20 +55,20 @@ func Linger(ctx context.Context, at time.Time) context.Context {
 	return ctx
 }
 
-// Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
-// waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
-// run out. It waits for the other nodes as long as some node settles a release within timeout. Even if ctx is done, it
-// gives the operations under way, and then the releases, the time of a Grace each.
+// Close ends every lease and releases it. It calls leave once no operation is under way, or it has given up waiting for
+// that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and for the
+// other nodes as long as one settles a release within timeout. After ctx, operations and then releases get a Grace
+// each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
-	k.extensions.Close() // no watchdog starts a round any more
-	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
+	k.extensions.Close()
+	k.expiries.Close() // ends and releases every held lease
 	k.recall()
-	// Operations under way give up at their next step, or have a deadline.
+	// They give up at their next step, or have a deadline.
 	k.awaitOperations(ctx, timeout)
-	k.recall() // what they have left
+	k.recall()
 	leave()
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
@@ -88,8 +87,8 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	return k.rest(silent, reason)
 }
 
-// recall takes back what waits for a connection: first what may set a value, and then the releases where nothing has set
-// one. So Close need not wait for nodes to which nothing was sent.
+// recall takes back what waits for a connection, because Close need not wait for nodes to which nothing was sent: first
+// what may set a value, then the releases.
 func (k *Keeper) recall() {
 	k.Set.Recall(func(to wire.Receiver, _ int) bool {
 		f, is := to.(filling)
@@ -101,8 +100,8 @@ func (k *Keeper) recall() {
 	})
 }
 
-// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It reports false when the keys
-// have run out first, and when ctx is done, with the cause of that.
+// awaitQuorums waits until a quorum has confirmed each release that goes on. It reports false if the keys run out
+// before, or ctx is done.
 func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
 		open, lasts := k.unsettled.opens(clock.Now())
@@ -118,8 +117,7 @@ func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	}
 }
 
-// awaitOthers waits until all nodes have confirmed all releases, until none has settled one for the length of timeout, or
-// until ctx is done.
+// awaitOthers waits until all nodes have confirmed all releases, none has settled one for timeout, or ctx is done.
 func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	for {
 		last := time.Duration(k.lastSettled.Load())
@@ -130,8 +128,6 @@ func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// awaitChange waits until the unsettled releases have changed. It reports false if they have not after d, or when ctx is
-// done.
 func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -144,8 +140,7 @@ func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// awaitOperations waits until no operation is under way, until no node has settled a release for the length of timeout, or
-// until ctx is done.
+// awaitOperations waits until no operation is under way, no node has settled a release for timeout, or ctx is done.
 func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
 	done := k.operations.zero()
 	ctx, stop := Grace(ctx, timeout)
@@ -155,13 +150,13 @@ func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
 		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
 		ended := Await(step, done)
 		cancel()
-		if ended || k.lastSettled.Load() == last { // also when ctx is done, at the latest in the next step
+		if ended || k.lastSettled.Load() == last { // also if ctx is done
 			return
 		}
 	}
 }
 
-// Await waits until done is closed, or reports false when ctx is done first.
+// Await waits until done is closed. It reports false when ctx is done first.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -178,16 +173,15 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 
 // A Rest is what Close has left on the nodes.
 type Rest struct {
-	Names    []string      // the locks whose release no quorum has confirmed; sorted, each once
-	Attempts int           // how many of Names nobody has held: only failed attempts are released
-	Within   time.Duration // for how much longer a key of them may last; negative if all must have run out
-	Nodes    claim.Nodes   // the nodes that have not confirmed it
-	Errs     []error       // by node: why it has not confirmed
-	Reason   error         // why the context of Close has ended, if that has cut the wait
+	Names    []string      // whose release no quorum has confirmed; sorted, each once
+	Attempts int           // how many of Names nobody has held
+	Within   time.Duration // how much longer a key may last; negative if none can
+	Nodes    claim.Nodes   // that have not confirmed
+	Errs     []error       // by node: why not
+	Reason   error         // why ctx has ended, if that has cut the wait
 }
 
-// rest returns what is left, and tells the observers of each node on which something is. silent is the error of a node
-// that has said nothing; reason is why the context of Close has ended, nil if it has not.
+// rest also tells the observers.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -199,7 +193,7 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 		}
 		k.tellLeft(n, all, errs[i])
 	}
-	held, now := map[string]bool{}, clock.Now() // held by name
+	held, now := map[string]bool{}, clock.Now()
 	r.Within, r.Errs, r.Reason = -1, errs, reason
 	for _, l := range all {
 		if !l.confirmed {
@@ -218,10 +212,8 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 	return r
 }
 
-// errUnconfirmed is the error of a node for whose answer Close has not waited.
 var errUnconfirmed = errors.New("it has not confirmed the release")
 
-// tellLeft tells the observers what node n has not confirmed.
 func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	type sum struct {
 		tell   Events
@@ -240,32 +232,32 @@ func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
 	}
 }
 
-// unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
+// unsettled are the releases that some node has not settled.
 type unsettled struct {
 	mu  sync.Mutex // guards what follows, and the seats of the releases
-	all []unended  // in no order
+	all []unended
 
 	// While Close counts them:
 	counts  bool
-	open    int           // releases that no quorum has confirmed, and that have not ended
-	partial int           // releases that some node has not confirmed, and that have not ended
-	changed chan struct{} // has an element when open or partial may have become 0
-	left    []left        // releases that have ended, although not all nodes have confirmed them
-	errs    []error       // by node: why its last release failed
+	open    int           // not ended, and not confirmed by a quorum
+	partial int           // not ended, and not confirmed by all nodes
+	changed chan struct{} // has an element when open or partial may be 0
+	left    []left        // ended, not confirmed by all nodes
+	errs    []error       // by node: of its last failed release
 }
 
 // An unended is a release that has not ended.
 type unended struct {
 	*Release
-	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
+	won, complete bool // confirmed by a quorum, by all nodes
 }
 
-// A seat is the index of a release in unsettled.all, which guards it; noSeat once the release has ended.
+// A seat is an index in unsettled.all, which guards it.
 type seat int32
 
 const noSeat seat = -1
 
-// A left is a release that has ended, with the nodes that have not confirmed it.
+// A left has ended without the confirmation of nodes.
 type left struct {
 	*Release
 	nodes     claim.Nodes
@@ -284,7 +276,6 @@ func (u *unsettled) add(rel *Release) {
 	}
 }
 
-// remove takes off a release. Every node has settled it, or it has given up the others.
 func (u *unsettled) remove(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -304,7 +295,6 @@ func (u *unsettled) remove(rel *Release) {
 	u.noteLocked(&was, true, true)
 }
 
-// noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
 func (u *unsettled) noteLocked(rel *unended, won, complete bool) {
 	if won && !rel.won {
 		rel.won = true
@@ -322,7 +312,6 @@ func (u *unsettled) noteLocked(rel *unended, won, complete bool) {
 	}
 }
 
-// begin begins to count for what Close waits.
 func (u *unsettled) begin(nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -334,7 +323,6 @@ func (u *unsettled) begin(nodes int) {
 	}
 }
 
-// progressed notes that one more node may have confirmed a release, which may have ended.
 func (u *unsettled) progressed(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -343,12 +331,10 @@ func (u *unsettled) progressed(rel *Release) {
 	}
 }
 
-// countLocked notes who has confirmed rel.
 func (u *unsettled) countLocked(rel *unended) {
 	u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
 }
 
-// failed notes why a release has failed on node i.
 func (u *unsettled) failed(i int, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -357,21 +343,18 @@ func (u *unsettled) failed(i int, err error) {
 	}
 }
 
-// count returns how many releases some node has not settled.
 func (u *unsettled) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.all)
 }
 
-// partials returns how many releases some node has not confirmed.
 func (u *unsettled) partials() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.partial
 }
 
-// keepTimes begins to keep the times that say when the keys of all releases have run out.
 func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -380,8 +363,7 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last. lasts is negative
-// if all of these keys must have run out.
+// opens returns how many releases no quorum has confirmed. lasts is negative if all their keys have run out.
 func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	lasts = -1
 	u.mu.Lock()
@@ -394,11 +376,10 @@ func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
 	return u.open, lasts
 }
 
-// rest returns what is left of all releases: those that have ended without all nodes, and those that go on.
 func (u *unsettled) rest() (all []left, errs []error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.counts = false // what ends now has its place in all
+	u.counts = false
 	all = u.left
 	for _, rel := range u.all {
 		if nodes := rel.unconfirmed(); nodes != 0 {
@@ -409,21 +390,18 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	return all, u.errs
 }
 
-// closeWindow bounds how many releases may be unanswered at one node during Close. That many keep a
-// connection busy. It is far below the limit at which a pool refuses even reserved requests, because
-// several Redsyncs on the same clients may close at once.
+// closeWindow keeps a connection busy, far below the limit for reserved requests: several Redsyncs may close at once.
 const closeWindow = 1024
 
-// A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
-// are unanswered at any time. The others wait in the order in which they came or were put back. Without a
-// drain the pool would refuse a third of fifty thousand releases that are sent at once.
+// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered. Otherwise the
+// pool would refuse a third of fifty thousand.
 type drain struct {
 	mu      sync.Mutex // guards what follows
-	sent    int        // unanswered
+	sent    int
 	waiting []*Release
 }
 
-// enter reports whether rel may be sent at once. Otherwise rel waits until leave sends it.
+// enter reports whether rel may be sent at once. If not, leave sends it.
 func (d *drain) enter(rel *Release) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -435,8 +413,7 @@ func (d *drain) enter(rel *Release) bool {
 	return true
 }
 
-// leave frees the place of a release that has been answered or refused, and sends the next waiting release.
-// It is a loop, because the pool may refuse every waiting release in turn: a recursion would get too deep.
+// leave frees a place and sends the next. The pool may refuse every one: a recursion would get too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
 		if rel.transmit(i, nil) {
@@ -445,8 +422,6 @@ func (d *drain) leave(i int) {
 	}
 }
 
-// replace gives the freed place to the next waiting release, and returns that release. If none waits,
-// replace returns nil.
 func (d *drain) replace() *Release {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -460,10 +435,8 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack is for a release that the pool has refused because too many replies are outstanding. It puts rel
-// behind the waiting releases, gives up its place and reports true. The reply to another
-// release of the drain then sends the first of them. If no other release is under way, or if the pool refused
-// for another reason, putBack does nothing and reports false.
+// putBack makes a release wait that the pool has refused because too many replies are outstanding. It needs another one
+// under way, whose reply sends the next.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

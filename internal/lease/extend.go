@@ -16,14 +16,14 @@ import (
 type Extension struct {
 	lease    *Lease
 	claim    claim.Claim
-	heals    bool // sets missing keys again (WithSetNXOnExtend)
+	heals    bool // WithSetNXOnExtend
 	start    clock.Instant
-	ttl      time.Duration // of the keys
-	validity time.Duration // its length, from start
+	ttl      time.Duration
+	validity time.Duration
 }
 
-// Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
-// or cannot be extended. When it returns, nothing more is sent for the round.
+// Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held or cannot be extended.
+// Then nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -34,18 +34,18 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 			return res, err
 		}
 		var lost bool
-		if res, lost = e.round(ctx); lost && !asked && ctx.Err() == nil { // a round of its own counts the keys that this one has set again
+		if res, lost = e.round(ctx); lost && !asked && ctx.Err() == nil { // another round counts keys set again
 			asked = true
 			continue
 		}
-		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade came between: extend again, as a reader
+		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade came between: extend as a reader
 			return res, l.NotHeld(clock.Now())
 		}
 	}
 }
 
-// round makes one round of e. The votes count until the old Until, not only for one node deadline. lost reports that e heals,
-// and that connections were lost, so another round may succeed: see Repeat.
+// round lets votes count until the old validity ends. lost reports that e heals, and lost connections: another round
+// may succeed, see Repeat.
 func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { //nolint:contextcheck // see overdue
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
@@ -55,32 +55,30 @@ func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { /
 	}
 	round := l.terms.Keeper.Set.Start(ctx, op, l.terms.WaitAll)
 	select {
-	case <-limits.Over: // the process has paused since before it sent the requests: no silent node is to blame
+	case <-limits.Over: // a pause of the process came first: no silent node is to blame
 		ctx, limits.Over = overdue(), nil
 	default:
 	}
 	res = round.Wait(ctx, limits)
-	return res, e.heals && !filled && !res.Won && round.Lost() // the fill must not count in another round that follows at once
+	return res, e.heals && !filled && !res.Won && round.Lost() // a fill must not count in a round right after it
 }
 
-// overdue returns a context that has ended.
 func overdue() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// A behindFill is an extension that leaves out the votes of nodes that have refused the lease, unless a vote comes long
-// after the fill. Only a fill has set the key there. A node may refuse as late as during the round, and be filled then.
+// A behindFill is an Extension without the votes of nodes that have refused the lease: only a fill has set the key
+// there.
 type behindFill struct {
 	Extension
-	counted claim.Nodes // nodes that have refused, whose votes count all the same
+	counted claim.Nodes // whose votes count all the same
 }
 
-// behindFill fills up the lease of e, and returns the operation for a round of e.
 func (e Extension) behindFill() behindFill {
 	l := e.lease
-	counted := l.writes.marked(setLater) // before the fill, which the extension follows
+	counted := l.writes.marked(setLater) // before the fill
 	for i, n := range l.terms.Keeper.Set.Nodes {
 		if counted.Has(i) && !l.terms.Heals && !n.IsGuarded() {
 			counted = counted.Without(i)
@@ -90,10 +88,9 @@ func (e Extension) behindFill() behindFill {
 	return behindFill{e, counted}
 }
 
-// Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
-// because the lock may be another's by now. If another lease with the same value has begun meanwhile, the
-// caller passes the Extension to the Prolong of that lease. token is the fencing token of the former holder, 0
-// if it had none. If a quorum prolongs l, l takes that token.
+// Confirm asks the nodes to prolong l, which is adopted, from its start on. If another lease with the value has begun
+// meanwhile, its Prolong gets the Extension. l takes the token of the former holder, if not 0, once a quorum prolongs
+// l. No missing key is set again, because the lock may be another's by now.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	l.mu.Lock()
 	e := l.extensionFromLocked(l.First)
@@ -108,11 +105,11 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 	return res, e
 }
 
-// A confirming is the extension by which a lease is adopted. It also shows which nodes refuse the value.
+// A confirming adopts a lease. It also shows which nodes refuse the value.
 type confirming struct{ Extension }
 
-// extension returns the operation that prolongs l, which has begun, from start on. The error says why l is not
-// held. Or it is Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
+// extension returns the operation that prolongs l from start on, or why l is not held, or Errors.Spent: MaxHold allows
+// no longer validity.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,20 +126,18 @@ func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// extensionFromLocked returns the operation that prolongs l from start on, and sets no missing key.
 func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	ttl, validity := l.terms.Timing.AtAge(start.Since(l.First))
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 
-// Prolong gives l the validity of e if that lasts longer. confirmed is when a quorum was seen to have
-// confirmed e. If the old validity had ended by then, Prolong does not change it, because somebody may have
-// held the lock in between. e may belong to another lease with the same value.
+// Prolong gives l the validity of e, which a quorum has confirmed, if that is longer and the old validity has not
+// ended: otherwise somebody may have held the lock in between. e may belong to another lease with the value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	validity := e.validity
-	if limit := l.terms.Timing.MaxHold; limit != 0 { // e may be of a lease that began later
+	if limit := l.terms.Timing.MaxHold; limit != 0 { // e may be of a later lease
 		validity = min(validity, limit-e.start.Since(l.First))
 	}
 	if l.notHeldLocked(confirmed) == nil && validity > l.validity.Remaining(e.start) {
@@ -150,8 +145,6 @@ func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	}
 }
 
-// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the
-// hold.
 func (e Extension) prolongOthers(confirmed clock.Instant) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -167,7 +160,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// noteGone notes that the claim was missing on node i, for all leases that share the hold: see endIfGone.
+// noteGone notes that the claim was missing on node i, for all leases that share the hold.
 func (e Extension) noteGone(i int) {
 	s := e.lease.sharing()
 	if s == nil {
@@ -181,8 +174,7 @@ func (e Extension) noteGone(i int) {
 	}
 }
 
-// Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
-// again, only nodes that hold something else prove it.
+// Disproved reports whether the votes prove that no quorum holds the claim. If l heals, missing keys prove nothing.
 func (l *Lease) Disproved(res quorum.Result) bool {
 	if l.terms.Heals {
 		return res.Rule != nil && res.Rule.Blocks(res.InTheWay())
@@ -198,7 +190,8 @@ func (e Extension) Brief() quorum.Brief {
 	return b
 }
 
-// Repeat implements quorum.Repeater. If e heals, the lost command may have set the key again, and the round would count it.
+// Repeat implements quorum.Repeater. If e heals, a lost command may have set the key again: the repetition proves
+// nothing.
 func (e Extension) Repeat() (claim.Call, bool) { return e.claim.Extend(e.ttl, false), !e.heals }
 
 // CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
@@ -215,9 +208,8 @@ func (e Extension) Without() claim.Call {
 	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
-// needsUndoing reports whether the release must follow the command on each node. It must if the command can set the
-// value. It also must with a minimal hold: the value then stays there after the release, and a command that executes
-// later could prolong the keys again.
+// needsUndoing reports whether the release must follow the command on each node: it may set the value, or prolong keys
+// that a minimal hold keeps.
 func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.MinHold > 0 }
 
 // Sending implements quorum.Recorder.
@@ -240,26 +232,21 @@ func (e Extension) Unsent(i int) {
 	}
 }
 
-// OnWon implements quorum.Winner. The lease is prolonged at the moment of the decision, however late the
-// waiting goroutine runs.
+// OnWon prolongs the lease at once, however late the waiting goroutine runs.
 func (e Extension) OnWon() {
 	now := clock.Now()
 	e.lease.Prolong(e, now)
 	e.prolongOthers(now)
 }
 
-// Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
+// Open keeps the value from being set again once the lease has ended.
 func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
-// errNotExclusive is the error of Downgrade for a claim that is not exclusive.
 var errNotExclusive = errors.New("the lock is not exclusive")
 
-// Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs
-// l. l is shared before the first byte is sent, and stays so whatever comes of the round, because a node that
-// has executed the command lets readers in. Later extensions tell the nodes that the round has not reached.
-// If an earlier Downgrade has made l shared, the round repeats it.
-//
-// Downgrade returns what the nodes said, and why l is not held afterwards.
+// Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l; a second Downgrade
+// repeats it. l stays shared whatever comes of the round, because a node that has executed the command lets readers in.
+// Later extensions tell the other nodes. Downgrade returns what the nodes said, and why l is not held.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -269,15 +256,14 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		return quorum.Result{}, err
 	}
 	if l.watchdog != nil {
-		l.watchdog.restart() // its open round is about the exclusive claim
+		l.watchdog.restart() // about the exclusive claim
 	}
 	res, _ = e.round(ctx)
-	// A reader of this process that is not in the queues may go on now.
+	// A reader outside the queues may go on.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())
 }
 
-// downgrading makes l shared, and returns the operation that tells the nodes.
 func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,9 +282,8 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// downgradeCommand returns what the nodes must know to make l shared: which tickets leave the queue. If
-// somebody in this process waits, it also names this process. The reply then tells whether readers of this
-// process may go on.
+// downgradeCommand names the tickets that leave, and this process if somebody waits: the reply tells whether its
+// readers may go on.
 func (l *Lease) downgradeCommand() script.Downgrade {
 	t := l.writes.turnover(1, nil)
 	d := script.Downgrade{Leave: t.Leave}

@@ -9,26 +9,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file fills up a lease that was won while nodes refused it. Those nodes had the value of a rival, who has rolled
-// back since. Nothing else would set the key there, so the lease would stand on a bare quorum: one node that forgets
-// its keys would admit a second holder.
+// This file fills up a lease that was won while nodes refused it. They had the value of a rival, who has rolled back
+// since. Without the key there, one node that forgets its keys would admit a second holder.
 //
-// A fill sets the key on such a node if nothing else is there. It is noted like an acquire, and goes out in the order
-// of the node's commands, so that the release undoes it. It proves nothing: somebody else may have counted a grant of
-// the node that the node has forgotten. So no vote counts before the node has confirmed that the fill has set the key.
-// After that the votes for extensions count like those of a healed key if the node has a restart guard, or if the lease
-// heals. Without a guard they count once the TTL has passed since: then no attempt with such a grant can still win.
-//
-// A key that is there although nothing has set it after the refusal does not count. Then two addresses lead to one
-// server, which has granted the lease at the other one.
+// A fill sets the key on such a node if nothing else is there. It is noted like an acquire, so that the release undoes
+// it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So votes count only after
+// the node has confirmed the fill, and only if it has a restart guard, the lease heals, or the TTL has passed: then no
+// attempt with such a grant can still win. A key that nothing has set after the refusal does not count: two addresses
+// lead to one server.
 
 const (
-	fillDelay = 20 * time.Millisecond // from the win to the first fill; it doubles with each
+	fillDelay = 20 * time.Millisecond // after the win; it doubles
 	maxFills  = 6
 )
 
-// refusedBy notes that node i has refused l. If l is held already, or has even ended and left its keys for a minimal
-// hold, refusedBy sets the alarm for a fill.
+// refusedBy notes that node i has refused l. It sets the alarm for a fill if l is held, or outlived.
 func (l *Lease) refusedBy(i int) {
 	l.writes.nodes[i].And(^int64(setLater))
 	l.writes.nodes[i].Or(lacking | refused)
@@ -40,17 +35,16 @@ func (l *Lease) refusedBy(i int) {
 	}
 }
 
-// fillsLocked reports whether nodes lack the value of l, or may do so. If l was handed over, a node may refuse the acquire
-// after l has begun, and refusedBy is not called for l.
+// fillsLocked reports whether nodes may lack the value of l. If l was handed over, a node may refuse later, without a
+// call of refusedBy.
 func (l *Lease) fillsLocked() bool {
-	var nodes nodeWrites // of all nodes
+	var nodes nodeWrites
 	for i := range l.writes.nodes {
 		nodes |= l.writes.onNode(i)
 	}
 	return nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits()
 }
 
-// nextFillLocked returns the time of the next fill, or the time at if that comes first or enough fills were sent.
 func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	if l.fills >= maxFills {
 		return at
@@ -61,12 +55,11 @@ func (l *Lease) nextFillLocked(at time.Time) time.Time {
 	return at
 }
 
-// fillUp fills l up if nodes lack its value. Its caller is the alarm of l.
 func (l *Lease) fillUp() {
 	l.mu.Lock()
 	fills := l.fillsLocked()
 	l.mu.Unlock()
-	if !fills { // most leases lack no node, and need no mutex extending
+	if !fills { // most leases need no extending
 		return
 	}
 	x := l.extensions()
@@ -82,7 +75,7 @@ func (l *Lease) fillUp() {
 	l.fill()
 }
 
-// fill sends the fill to the nodes that lack the value of l, if l is held. End must not return meanwhile.
+// fill sends the fill to the nodes that lack the value, if l is held. End must not return meanwhile.
 func (l *Lease) fill() {
 	lacks := l.writes.lacks()
 	if lacks == 0 {
@@ -97,15 +90,13 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked returns how long the keys of l last from now on, by the clock on which less time has passed: the keys
-// that are set now must not run out before the others.
+// keysLeftLocked goes by the slower clock: these keys must not run out before the others.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))
 	return max(ttl-now.LeastSince(l.validity.Start), t.MinHold-now.LeastSince(l.First)).Truncate(time.Millisecond)
 }
 
-// sendFill sends a fill to some nodes: see sendingFill.
 func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	set := l.terms.Keeper.Set
 	to &= set.Rule().All()
@@ -114,7 +105,7 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 			continue
 		}
 		l.rare.use.sending(i)
-		// The node may lack the script, and fills are rare.
+		// The node may lack the script.
 		err := n.Send(wire.Request{
 			Args: call.Command.InFull(), Within: l.terms.Timing.NodeTimeout, To: filling{l, call}, Tag: i,
 		})
@@ -131,8 +122,7 @@ type filling struct {
 	call  claim.Call
 }
 
-// Receive implements wire.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms
-// nothing.
+// Receive takes the reply. A refusal of a plain lock confirms nothing: it does not say whose value is there.
 func (f filling) Receive(i int, reply wire.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
@@ -147,9 +137,8 @@ func (f filling) Receive(i int, reply wire.Reply) {
 	f.lease.rare.use.replied(i, reply)
 }
 
-// extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without
-// a guard the fill does not count for the TTL. If a node that has granted l goes down meanwhile, only what is left of the
-// validity then saves l: long enough to send an open round once more.
+// extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL:
+// if a node that has granted l goes down then, enough of the validity must be left for another round.
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing
@@ -157,9 +146,8 @@ func (l *Lease) extendSoon(n *quorum.Node) {
 	}
 }
 
-// fillRest sends a fill to those of some nodes that lack the value of l, if l has ended by Unlock. The key lasts for
-// the rest of the minimal hold. fillRest returns these nodes, and sets the alarm for the next fill. The caller sends a
-// release next, which keeps the keys for the rest, too.
+// fillRest fills up those of some nodes that lack the value after Unlock, for the rest of the minimal hold. It returns
+// them, and sets the next alarm. A release follows.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
 	c, outlived, lacks := l.claim, l.outlived, l.writes.lacks()&on

@@ -10,14 +10,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file lets a holder learn soon that its lock was released by force: ForceUnlock sends a message to the process that
-// the value names. A message proves nothing, because anybody can send one. It makes the holder ask the nodes.
+// This file lets a holder learn soon that its lock was released by force: ForceUnlock sends a message to the process
+// that the value names. Anybody can send one, so the holder only asks the nodes.
 
 // hearAfter is how long a lease must have been held until it listens. Shorter ones cost nothing.
 const hearAfter = time.Second
 
-// hearsFromLocked returns when l begins to listen. It reports false if l listens already, or if its value does not name this
-// process, as that of a lock adopted from another: messages about l go there.
+// hearsFromLocked returns when l begins to listen, if it will: messages go to the process that the value names.
 func (l *Lease) hearsFromLocked() (at time.Time, ok bool) {
 	if l.hears || !script.IsOf(l.claim.Value(), l.terms.Keeper.Process) {
 		return at, false
@@ -25,7 +24,6 @@ func (l *Lease) hearsFromLocked() (at time.Time, ok bool) {
 	return l.First.After(hearAfter), true
 }
 
-// hearByLocked returns at, or when l begins to listen if that comes first.
 func (l *Lease) hearByLocked(at time.Time) time.Time {
 	if from, ok := l.hearsFromLocked(); ok && from.Before(at) {
 		return from
@@ -33,7 +31,7 @@ func (l *Lease) hearByLocked(at time.Time) time.Time {
 	return at
 }
 
-// hear begins to listen if it is time. It asks the nodes at once: l may have been released by force before.
+// hear begins to listen in time, and asks the nodes at once: l may have been released by force before.
 func (l *Lease) hear(now clock.Instant) {
 	l.mu.Lock()
 	_, begins := l.hearsFromLocked()
@@ -48,9 +46,9 @@ func (l *Lease) hear(now clock.Instant) {
 	}
 }
 
-// Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends; but
-// a lease that heals ends only if told: nodes that lost their data are what it heals from, and its next extension finds
-// another holder. told says that a message has come, or may have come before l listened.
+// Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends.
+// But a lease that heals ends only if told, by a message that has come, or may have before l listened: it heals from
+// lost data.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	l.changeDoubts(func(d *doubts) {
@@ -58,7 +56,7 @@ func (l *Lease) Doubt(told bool) {
 		if d.asks != nil {
 			select {
 			case d.asks <- struct{}{}:
-			default: // ask will ask once more anyway
+			default: // ask will do so anyway
 			}
 			if d.cut != nil {
 				d.cut()
@@ -72,8 +70,8 @@ func (l *Lease) Doubt(told bool) {
 	})
 }
 
-// ask asks the nodes until nobody has doubted for a while. The message of one node may be here before others have deleted
-// the value, so their messages make it ask again at once. All others have to wait.
+// ask asks the nodes until nobody has doubted for a while. A message may come before other nodes have deleted the
+// value: so as many as there are nodes make it ask again at once.
 func (l *Lease) ask(asks <-chan struct{}) {
 	k := l.terms.Keeper
 	defer k.EndCall()
@@ -98,8 +96,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 	}
 }
 
-// question asks the nodes whether they hold the claim. If it mayBeCut, the next doubt ends it: silent nodes must not delay the
-// next one.
+// question asks the nodes. If it mayBeCut, the next doubt ends it, because of silent nodes.
 func (l *Lease) question(mayBeCut bool) quorum.Result {
 	ctx, cut := context.WithCancel(quorum.NoCall)
 	defer cut()
@@ -111,7 +108,6 @@ func (l *Lease) question(mayBeCut bool) quorum.Result {
 	return l.check(ctx, false)
 }
 
-// onlyIf returns c, or a channel that nothing comes from.
 func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 	if is {
 		return c
@@ -119,9 +115,8 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 	return nil
 }
 
-// endIfGone ends l and reports true if the nodes have proved that it was released. An extension that heals may have set a key
-// again; its reply still said that the key was missing. So a node counts as missing if it says so now (res) or said so to an
-// extension (gone), and both are counted together.
+// endIfGone ends l and reports true if the nodes have proved its release. An extension that heals may have set a key
+// again, but its reply said that the key was missing. So such nodes (gone) count, too.
 func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	k := l.terms.Keeper
 	gone, told := l.goneSince(since)
@@ -131,14 +126,14 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // without a message, nodes may as well have lost their data
+	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // nodes may have lost their data
 	if told {
 		why = k.Errors.Forced()
 	}
 	first := l.End(why)
 	k.Waiters.Nudge(l.Claim().Lines())
 	if first && told {
-		// It was released by force. So release what an extension has set again, even if the user has passed the value on.
+		// Release what an extension has set again, although the user may have passed the value on.
 		l.Hide()
 		k.Waiters.ReleaseAndAdmit(l)
 	} else {
@@ -147,11 +142,9 @@ func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	return true
 }
 
-// doubtPause is how long ask waits after a question. So messages without a pause make a lease ask at most 20 times in a second,
-// and at the start once more for each node.
+// doubtPause makes a lease ask at most 20 times in a second.
 const doubtPause = 50 * time.Millisecond
 
-// settle reports whether nobody has doubted meanwhile, or l has ended.
 func (l *Lease) settle(asks <-chan struct{}) bool {
 	again := false
 	l.changeDoubts(func(d *doubts) {
@@ -165,16 +158,16 @@ func (l *Lease) settle(asks <-chan struct{}) bool {
 	return !again
 }
 
-// doubts are what a lease has that listens, or whose claim was found missing on a node. Lease.mu guards them.
+// doubts are what a lease has that listens, or whose claim was missing on a node. Lease.mu guards them.
 type doubts struct {
-	asks chan struct{} // somebody doubts; nil if nothing is asked
-	cut  func()        // ends the question under way, so that it is asked anew; nil if it must not end
-	told bool          // a message says that the lease was released by force, or may have said so; see Doubt
+	asks chan struct{} // nil if nothing is asked
+	cut  func()        // ends the question under way; may be nil
+	told bool          // see Doubt
 	gone claim.Nodes   // see noteGone
-	when time.Duration // noteGone was last called then, by the monotonic clock
+	when time.Duration // of the last noteGone; monotonic
 }
 
-// changeDoubts changes the doubts of l, and returns them. It changes nothing if l has none, or is past or has ended.
+// changeDoubts changes and returns the doubts of l, unless l is past or has ended.
 func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +178,6 @@ func (l *Lease) changeDoubts(change func(*doubts)) (now doubts) {
 	return now
 }
 
-// keepDoubts makes l keep its doubts.
 func (l *Lease) keepDoubts() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,12 +186,11 @@ func (l *Lease) keepDoubts() {
 	}
 }
 
-// goneBefore is how long before a question an answer counts that found the claim missing. If no such answer came for that
-// long, noteGone forgets those before.
+// goneBefore is how long a missing claim counts.
 const goneBefore = time.Second
 
-// noteGone notes that the claim of l was missing on a node, although an extension may have set it again there. If l does
-// not listen yet, it counts when it begins to.
+// noteGone notes that the claim was missing on a node, although an extension may have set it again, and l may not
+// listen yet.
 func (l *Lease) noteGone(node int) {
 	l.keepDoubts()
 	l.changeDoubts(func(d *doubts) {
@@ -211,7 +202,6 @@ func (l *Lease) noteGone(node int) {
 	})
 }
 
-// goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
 func (l *Lease) goneSince(then time.Duration) (nodes claim.Nodes, told bool) {
 	now := l.changeDoubts(func(*doubts) {})
 	if now.when < then {

@@ -14,11 +14,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but not by two goroutines
-// at once.
+// An Inspection asks the nodes what they have of a lock, whoever holds it. Only one goroutine may use it at once.
 type Inspection struct {
 	terms *Terms
-	lacks atomic.Uint64 // the claim.Nodes on which the client cannot use the keys beside the lock's own
+	lacks atomic.Uint64 // nodes where the client may use only the lock's own key
 }
 
 // NewInspection returns an Inspection of the locks of t.
@@ -28,8 +27,8 @@ func NewInspection(t *Terms) *Inspection { return &Inspection{terms: t} }
 type Inspected struct {
 	*claim.Sighting
 	quorum.Result
-	Votes []claim.Vote // by node, also if the round was won: then Result.Votes is nil
-	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
+	Votes []claim.Vote // by node, also if the round was won
+	Lacks claim.Nodes  // where only the lock itself is known
 }
 
 // A look is one round of an Inspection.
@@ -38,11 +37,9 @@ type look struct {
 	start clock.Instant
 }
 
-// errNotAwaited is why a node has said nothing although it may be well: the others were enough.
 var errNotAwaited = errors.New("it was not waited for, because the others were enough")
 
-// Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
-// lock.
+// Run asks the nodes. With waitAll it waits for all, otherwise until it is certain who holds the lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
 	start := clock.Now()
 	round := i.terms.Keeper.Set.Start(ctx, look{i, start}, waitAll)
@@ -59,11 +56,11 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 	}
 }
 
-// ownerTimeout is how long a call that gives up waits for the nodes to tell the owner.
+// ownerTimeout bounds AskOwner.
 const ownerTimeout = 50 * time.Millisecond
 
-// AskOwner asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
-// value, or if too few nodes answer in time.
+// AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no value says so, or too
+// few nodes answer.
 func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
 	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
 	defer cancel()
@@ -95,8 +92,7 @@ func (i *Inspection) Brief() quorum.Brief {
 // Repeat implements quorum.Repeater.
 func (i *Inspection) Repeat() (claim.Call, bool) { return i.Brief().Call, true }
 
-// Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
-// no value there does not show that nobody holds the lock.
+// Judge ignores a server that may have forgotten what it granted.
 func (l look) Judge(node int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
 		l.lacks.Or(1 << node)

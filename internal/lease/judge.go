@@ -10,11 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file decides how the reply of a node counts: for an attempt, for an extension, and for a question. A reply also
-// tells what else the lease has to know, such as that a command is no longer in flight. It does so even if it comes too
-// late to count. Nothing else of this package knows this file: a round asks it.
+// This file decides how the reply of a node counts. A late one is still noted: its command is no longer in flight.
 
-// Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	free := v.FreeIn()
 	v, counts := a.judge(i, reply, v)
@@ -27,14 +24,14 @@ func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// judge returns how the vote of node i counts, and whether a grant of the node would count.
+// judge also returns whether a grant of the node would count.
 func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
 	}
 	if a.rare.surplus != nil {
-		defer l.returnSurplus(i, reply, v.Answer) // at the end: its release needs what writes notes below
+		defer l.returnSurplus(i, reply, v.Answer) // after what writes notes below
 	}
 	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
@@ -50,7 +47,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 			d.At = clock.Now().Mono
 		}
 	}
-	if reply.Err != nil && (wire.WasNotRun(reply.Err) || wire.IsWrongType(reply.Err)) { // which its script finds before it sets a key
+	if reply.Err != nil && (wire.WasNotRun(reply.Err) || wire.IsWrongType(reply.Err)) { // nothing was set
 		a.writes.unsent(i)
 	} else {
 		a.writes.answered(i, reply)
@@ -64,7 +61,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
-		// The guard of a node whose address leads to another server begins for a process that only waits, too.
+		// If an address leads to another server, its guard begins for a process that only waits, too.
 		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
 		return v, v.Choice == claim.Refused
@@ -73,7 +70,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}, true
 	}
 	if a.terms.Fencing {
-		a.writes.grants(i) // it may have refused an earlier round
+		a.writes.grants(i) // perhaps after a refusal
 		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
 			return v, v.Choice == claim.Refused
 		}
@@ -85,15 +82,13 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	return v, v.Choice == claim.Granted
 }
 
-// wasOurs reports whether a value that node i has found there is that of an earlier command. If the node has been sent the
-// value only once, it is not, or the server has been sent it at another address. If the earlier command was lost, the value may
-// be another's that a user has made, too.
+// wasOurs reports whether an earlier command to node i has set the value there. If its reply was lost, a value that a
+// user has made may be another lease's, too.
 func (a *acquire) wasOurs(i int) bool {
 	n := a.writes.onNode(i)
 	return n.sent() >= 2 && !(a.terms.UserValues && n.lost())
 }
 
-// judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.
 func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	d, terms := v.Answer.Details(), a.terms
 	if !d.Stored && isFar(d.Register, a.First) {
@@ -113,8 +108,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 	return v
 }
 
-// noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
-// writers that wait there.
+// noteBlind notes that node i denies the queue to a reader without a ticket, who does not see writers that wait there.
 func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	switch {
 	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
@@ -124,7 +118,6 @@ func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
 	}
 }
 
-// tellWaiter tells the waiter of the attempt what node i has answered: see Turn.Heard.
 func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts bool) {
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
@@ -139,13 +132,12 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	case denied:
 		turn.Denied()
 	}
-	// A node that has not answered may be free. One that only lacks the script gets the command again.
+	// A node that has not answered may be free. One without the script is asked again.
 	if reply.Fate == wire.Answered && !wire.IsNoScript(reply.Err) {
 		turn.Heard(i, free, counts)
 	}
 }
 
-// returnSurplus gives back what node i may have granted l beyond what l has won, if l has won already.
 func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
@@ -157,7 +149,7 @@ func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
 	}
 }
 
-// Judge implements quorum.Operation. No node had refused the lease when the round began: see round.
+// Judge implements quorum.Operation. No node had refused the lease at the start: see round.
 func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return behindFill{e, 0}.Judge(i, reply, v)
 }
@@ -165,14 +157,14 @@ func (e Extension) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	e.lease.rare.use.replied(i, reply)
-	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
+	if e.needsUndoing() { // also counts a node that ran nothing, for lack of the script: too many are safe
 		e.lease.writes.answered(i, reply)
 	} else {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
 	e.lease.writes.confirms(i, v.Answer.Found)
-	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
+	if quorum.IsForbidden(reply.Err) { // of a downgrade
 		e.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 	} else if reply.Err == nil {
 		e.lease.terms.allows(i)
@@ -180,11 +172,11 @@ func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.terms.wake(e.claim, i, first, nil)
 	}
-	// An extension that does not heal leaves the key missing, so the next question finds that out by itself.
+	// If it does not heal, the next question finds the key missing.
 	if e.heals && v.Choice == claim.Refused && !v.InTheWay() && e.lease.terms.Owner != "" {
 		e.noteGone(i)
 	}
-	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
+	if v.Choice != claim.Granted { // set again in this round, a key proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
 	}
 	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
@@ -192,7 +184,6 @@ func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// Judge implements quorum.Operation.
 func (b behindFill) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = b.judge(i, reply, v)
 	filled := b.lease.writes.onNode(i)&refused != 0
@@ -202,12 +193,11 @@ func (b behindFill) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// isOldFill reports whether a fill has set the key on node i so long ago that its vote counts without a guard.
+// isOldFill reports whether node i's fill counts without a guard by now.
 func (l *Lease) isOldFill(i int) bool {
 	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
 }
 
-// Judge implements quorum.Operation.
 func (c confirming) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = c.judge(i, reply, v)
 	if v.Choice == claim.Refused {
@@ -216,10 +206,9 @@ func (c confirming) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return v
 }
 
-// Judge implements quorum.Operation.
 func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
-	// A question of a doubt does not heal, whatever the lease does: the next one may ask other nodes first.
+	// A doubt's question: the next one may ask other nodes first.
 	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}
@@ -229,12 +218,10 @@ func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 	return c.lease.unlessReplaced(c.claim, v)
 }
 
-// errReplaced is the error of a vote about a claim that the lease no longer has.
 var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
 
-// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile,
-// it returns v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim,
-// and that proves no loss.
+// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c meanwhile: a node that has executed
+// that refuses the exclusive claim, which proves no loss.
 func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)
@@ -242,43 +229,38 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	return v
 }
 
-// failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
-// have forgotten what it granted to others.
+// failIfRestarted makes a grant a failure if the server may have forgotten what it granted.
 func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *wire.Server, start clock.Instant) {
 	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
 	}
 }
 
-// failIfDoubted makes v, which is a grant of node i, a failure if a command of an earlier lease may still come there.
+// failIfDoubted makes a grant a failure if an earlier lease's command may still come.
 func (l *Lease) failIfDoubted(v *claim.Vote, i int) {
 	if u := l.rare.use; u != nil && u.isDoubted(i) {
 		*v = v.Fails(quorum.ErrDoubted)
 	}
 }
 
-// distrust returns why a grant of server s of node i would not count in a round that began at start, nil if it would.
 func (l *Lease) distrust(i int, s *wire.Server, start clock.Instant) error {
 	t := l.terms
 	return t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin())
 }
 
-// Quarantine implements quorum.Guarded.
 func (a *acquire) Quarantine(n *quorum.Node) time.Duration { return a.terms.quarantine(n) }
 
 // Quarantine implements quorum.Guarded.
 func (e Extension) Quarantine(n *quorum.Node) time.Duration { return e.lease.terms.quarantine(n) }
 
-// Quarantine implements quorum.Guarded.
 func (c check) Quarantine(n *quorum.Node) time.Duration { return c.lease.terms.quarantine(n) }
 
-// quarantine returns how long after its start node n does not count.
 func (t *Terms) quarantine(n *quorum.Node) time.Duration {
 	return n.Quarantine(t.Timing.Drift, t.margin())
 }
 
-// margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be
-// older than the grant by that much: clients' clocks differ, and an attempt takes time.
+// margin is how much longer a restarted node is distrusted, to keep tokens in order. A proposal may be older than the
+// grant: clients' clocks differ, and an attempt takes time.
 func (t *Terms) margin() time.Duration {
 	if !t.Fencing {
 		return 0

@@ -13,31 +13,31 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end leases, extend them
-// and repeat their releases.
+// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end and extend leases and repeat
+// their releases.
 type Keeper struct {
 	Set     *quorum.Set
 	Errors  *Errors
 	Tokens  *Tokens
-	Process script.Process // identifies the waiters of this process to the nodes
+	Process script.Process // of the waiters of this process
 	Waiters Waiters
 
-	expiries   alarm.Schedule // the ends of the leases
-	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
+	expiries   alarm.Schedule // ends of leases
+	extensions alarm.Schedule // rounds of watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
-	throttle   throttle       // of the extensions
-	drains     []drain        // by node; for Close
-	unreached  atomic.Uint64  // the claim.Nodes on which a release has failed, and which have not answered since
+	throttle   throttle
+	drains     []drain       // by node; for Close
+	unreached  atomic.Uint64 // nodes that have failed a release, and have not answered since
 
-	operations inFlight // calls of the user under way
+	operations inFlight // calls of the user
 	unsettled  unsettled
 
 	looked  time.Time             // only look uses it
-	severed atomic.Pointer[error] // why every lease is lost, because the user has closed the clients; nil if not
+	severed atomic.Pointer[error] // the user has closed the clients
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
-	lastSettled atomic.Int64  // monotonic time when Close began, or when a node last settled a release since
+	lastSettled atomic.Int64  // monotonic: when Close began, or a node last settled a release since
 }
 
 // Waiters are the callers of this process that wait for a claim. Package queue implements it.
@@ -48,24 +48,22 @@ type Waiters interface {
 	// ReleaseAndAdmit releases l, which has ended, and admits the next waiter.
 	ReleaseAndAdmit(l *Lease)
 
-	// Nudge makes the first waiter in each of the lines try, because the lease that it waited for has ended.
+	// Nudge makes the first waiter in each line try: the lease that it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells the first waiter in the line that its lock is free on a node, and that this process is the
-	// first in the queue there. The news comes from a release. If that release undoes a failed attempt, undoes
-	// is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
+	// Wake tells the first waiter in the line that its lock is free on a node, where this process is first in the
+	// queue. undoes is the failed attempt that the release there undoes, if any: its waiter has no reason to try.
 	Wake(line string, node int, undoes Turn)
 
-	// Hear makes the process listen to messages which say that l was released by force, until l ends. For each of them it
-	// calls l.Doubt, and also when a message may have been missed. Hear may be called with alarm.Schedule.firing held.
+	// Hear listens, until l ends, to messages that l was released by force. It calls l.Doubt for each, and when one may
+	// have been missed. alarm.Schedule.firing may be held.
 	Hear(l *Lease)
 }
 
-// repeatsInARow bounds what it costs to repeat very many releases while nodes are down. The schedule pauses for 1 ms
-// after that many, so at most 64,000 releases are repeated in a second.
+// repeatsInARow bounds the repetitions while nodes are down: the schedule pauses for 1 ms after that many.
 const repeatsInARow = 64
 
-// Init makes k ready. Its exported fields must be set before.
+// Init makes k ready, whose exported fields must be set.
 func (k *Keeper) Init() {
 	k.extensions.InARow, k.repeats.InARow = extensionsInARow, repeatsInARow
 	k.throttle.init(&k.extensions, k.Set.IsBehind)
@@ -74,11 +72,9 @@ func (k *Keeper) Init() {
 	k.closing = make(chan struct{})
 }
 
-// lookPause is how long the Keeper waits at least before it looks again whether the user has closed the clients.
 const lookPause = 500 * time.Millisecond
 
-// look reports whether the user has closed so many clients that every lease is lost. It is called from time to time
-// while a lease is held.
+// look reports whether the user has closed so many clients that every lease is lost.
 func (k *Keeper) look() bool {
 	if time.Since(k.looked) < lookPause {
 		return false
@@ -95,8 +91,7 @@ func (k *Keeper) look() bool {
 	return true
 }
 
-// BeginCall begins an operation and reports true. If Close has begun, it reports false. EndCall ends the
-// operation.
+// BeginCall begins an operation, which EndCall ends. It reports false if Close has begun.
 func (k *Keeper) BeginCall() bool {
 	k.operations.add(1)
 	if k.closed.Load() {
@@ -109,15 +104,14 @@ func (k *Keeper) BeginCall() bool {
 // EndCall ends an operation.
 func (k *Keeper) EndCall() { k.operations.add(-1) }
 
-// answered notes that node i has answered. If releases have failed there, they are repeated at once: the keys that they
-// have not deleted keep everybody from the node.
+// answered repeats the releases that have failed on node i: their keys keep everybody from it.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
 		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
 
-// CountAlarms returns how many alarms the leases of k have set, and how many they wait for now. It is for tests.
+// CountAlarms returns how many alarms leases have set, and wait for. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {
 	for _, s := range []*alarm.Schedule{&k.expiries, &k.extensions, &k.repeats} {
 		more, on := s.Count()
@@ -132,7 +126,7 @@ func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 // Closing returns a channel that is closed when Close begins.
 func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 
-// Pause waits for d, or until early is closed. early may be nil. It returns false at once if ctx is done or Close has
+// Pause waits for d, or until early is closed, which may be nil. It returns false at once if ctx is done or Close has
 // begun.
 func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	timer := time.NewTimer(d)
@@ -146,11 +140,11 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 	return ctx.Err() == nil && !k.closed.Load()
 }
 
-// An inFlight counts the operations that are under way. Close waits until the count is 0.
+// An inFlight counts operations under way.
 type inFlight struct {
 	count   atomic.Int64
-	waiting atomic.Bool   // zero has been called
-	none    chan struct{} // made by zero, and closed once count is 0 after that
+	waiting atomic.Bool
+	none    chan struct{} // made by zero; closed once count is 0
 	once    sync.Once
 }
 
@@ -160,7 +154,7 @@ func (f *inFlight) add(n int) {
 	}
 }
 
-// zero returns a channel that is closed once nothing is under way. It may be called only once on each f.
+// zero, called once, returns a channel that is closed once the count is 0.
 func (f *inFlight) zero() <-chan struct{} {
 	f.none = make(chan struct{})
 	f.waiting.Store(true)
@@ -168,11 +162,9 @@ func (f *inFlight) zero() <-chan struct{} {
 	return f.none
 }
 
-// maxSearched is how many leases HeldOn looks at.
 const maxSearched = 10_000
 
-// HeldOn returns a lease of k that is held on one of these lines, nil if it finds none. It is for texts: it looks at a
-// bounded number of leases.
+// HeldOn returns a lease that is held on one of these lines, if it is among the first maxSearched. It is for texts.
 func (k *Keeper) HeldOn(lines []string) *Lease {
 	for _, f := range k.expiries.First(maxSearched) {
 		l, ok := f.(*Lease)

@@ -1,25 +1,19 @@
-// Package lease implements one term of holding a claim: from the attempt that acquires it to its release on
-// every node.
+// Package lease implements one term of holding a claim: from the attempt that acquires it to its release on every node.
 //
-// The state is in terms.go, keeper.go, lease.go and writes.go. Each operation can be read alone: acquire.go, extend.go,
-// watchdog.go, release.go and so on. How replies count is in judge.go.
+// Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that it cannot hurt a
+// newer one.
 //
-// Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
-// it cannot hurt a newer one.
-//
-// Locks are taken in this order, from the first to the last:
+// Locks are taken in this order:
 //
 //	redsync.Mutex.mu, redsync.nest.mu, queue.lines.mu, queue.subscriber.mu, watchdog.mu, quorum.Round.mu, valueLog.mu, sharing.mu,
 //	Lease.mu, alarm.Schedule.mu
 //
-// Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
-// (unsettled.mu, rareWrites.mu, drain.mu, and those of events, nodes and tokens) come last: a goroutine that holds
-// one of them takes no further lock, except that unsettled.mu comes before rareWrites.mu, and that a node's health queues
-// an event under quorum.Health.mu. The lock of queue's keepTicket comes before all, too.
+// Before all of these come alarm.Schedule.firing, then Lease.extending; and the lock of queue's keepTicket. All other
+// locks (unsettled.mu, rareWrites.mu, drain.mu, those of events, nodes and tokens) come last. Under one of them no
+// further lock is taken, except rareWrites.mu under unsettled.mu, and the queue of events under quorum.Health.mu.
 //
-// No lock of the list above is held while a pool or an observer is called, with three exceptions. The
-// subscriber opens a subscription under subscriber.mu. The watchdog sends its round under watchdog.mu. A
-// round sends again under Round.mu.
+// No lock of the list is held while a pool or an observer is called, except that the subscriber opens a subscription,
+// the watchdog sends its round, and a round sends again, each under its own mu.
 package lease
 
 import (
@@ -39,63 +33,61 @@ type State uint8
 
 // The states of a lease.
 const (
-	Acquiring State = iota // it has not begun: it is being acquired, or was just handed over or adopted
+	Acquiring State = iota // not begun: being acquired, or just handed over or adopted
 	Held                   // the holder may rely on it
-	Past                   // its validity was seen to have ended: sticky, a clock set back does not revive it
-	Over                   // it was held, and has ended
-	Dropped                // it has ended without having been held
+	Past                   // its validity was seen to have ended: a clock set back does not revive it
+	Over                   // was held, and has ended
+	Dropped                // ended without having been held
 )
 
 // A Lease is one term of holding a claim.
 type Lease struct {
-	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
-	Try   int32         // retry delays that had elapsed, plus 1; 0 if adopted or handed over; short, like seat, to save memory
-	seat  int32         // the index of l in sharing.leases; guarded by sharing.mu
+	First clock.Instant // of its attempt, or of the hand-over
+	Try   int32         // retry delays that had elapsed, plus 1; 0 if adopted or handed over
+	seat  int32         // index in sharing.leases; guarded by sharing.mu
 
 	terms *Terms
-	chain time.Duration // for how long the lock had been handed over from lease to lease when this one got it
+	chain time.Duration // for how long the lock had been handed on before l got it
 
-	// extending makes End wait for the extensions under way, so that a release is sent after the last
-	// extension. Extend holds it for reading while it sends and waits; End takes it for writing. An
-	// acquire does not hold it: its release starts only after its round is closed.
-	extending atomic.Pointer[sync.RWMutex] // nil until it is needed: see extensions
+	// extending makes End wait for extensions under way, so that a release is sent after the last of them. Extend holds
+	// it for reading, End takes it for writing.
+	extending atomic.Pointer[sync.RWMutex] // see extensions
 
 	mu       sync.Mutex // guards what follows
 	state    State
-	fills    uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
-	outlived bool  // the keys stay for a minimal hold, although Unlock has ended l
-	isLost   bool  // the signal lost is closed
-	hears    bool  // see hear
+	fills    uint8 // see fill.go
+	outlived bool  // the keys stay for a minimal hold after Unlock
+	isLost   bool
+	hears    bool
 	value    exposure
 	claim    claim.Claim
 	validity Validity
-	rareEnd  *rareEnd    // noRareEnd until something of it is set: see needEndLocked
-	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
+	rareEnd  *rareEnd    // noRareEnd until needEndLocked
+	expiry   alarm.Alarm // in Keeper.expiries
+	watchdog *watchdog   // nil without Terms.Watchdog
 
-	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
-	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
-	ownWrites writes                  // room for writes
+	shares    atomic.Pointer[sharing] // nil if nobody can join l; not guarded
+	writes    *writes                 // shared with the lease that l continues
+	ownWrites writes
 	room      claim.Room
-	rare      *rareLease // noRareLease until something of it is needed
+	rare      *rareLease // noRareLease until it is needed
 }
 
 // A rareEnd is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
 type rareEnd struct {
-	cause     error          // why it is over; nil after Unlock and Detach
-	loss      error          // the error of Err, made once
-	missed    *quorum.Result // see noteMissed
-	ended     signal         // closed when Past, Over or Dropped
-	lost      signal         // closed when Past, or Over or Dropped for a cause
-	listeners listeners      // see Listen
-	doubts    *doubts        // see forced.go; nil if there are none
-	room      [1]Listener    // for listeners
+	cause     error // why it is over; nil after Unlock and Detach
+	loss      error // the error of Err, made once
+	missed    *quorum.Result
+	ended     signal // closed when Past, Over or Dropped
+	lost      signal // closed when Past, or Over or Dropped for a cause
+	listeners listeners
+	doubts    *doubts
+	room      [1]Listener // for listeners
 }
 
-// noRareEnd is that of all leases that need none. It never changes.
+// noRareEnd is shared, and never changes.
 var noRareEnd rareEnd
 
-// needEndLocked returns the rareEnd of l, to be changed.
 func (l *Lease) needEndLocked() *rareEnd {
 	if l.rareEnd == &noRareEnd {
 		l.rareEnd = &rareEnd{}
@@ -110,15 +102,14 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 	l.claim = t.Claim.With(value, &l.room)
 	_, validity := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Length: validity}
-	l.value.shown = t.UserValues // the user made the value
+	l.value.shown = t.UserValues
 	l.writes = &l.ownWrites
 	l.writes.nodes = nodes
 	return l
 }
 
-// Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to. Adopt
-// assumes that the former holder had the options of t. A holder that neither heals nor takes a fencing token
-// has sent each node one command that sets the value. Any other holder may have sent several.
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold it, or be about to. A former holder with
+// the options of t has sent each node one command that sets it, or several if it heals or takes a fencing token.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -152,8 +143,7 @@ func (l *Lease) Replace(c claim.Claim) {
 	l.claim = c
 }
 
-// Begun reports whether l was ever held. The lease of a failed attempt was never held, and neither was a lease
-// that is adopted for a single Unlock or Valid.
+// Begun reports whether l was ever held.
 func (l *Lease) Begun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,22 +152,19 @@ func (l *Lease) Begun() bool {
 
 func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past || l.state == Over }
 
-// sharing returns what l has in common with others, nil if it is not to be shared. It never changes once
-// BeginSharing has set it.
 func (l *Lease) sharing() *sharing { return l.shares.Load() }
 
-// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock
-// sharing.mu.
+// spoil keeps others from joining. The caller may hold Lease.mu.
 func (l *Lease) spoil() {
 	if s := l.sharing(); s != nil {
 		s.spoiled.Store(true)
 	}
 }
 
-// moveLocked moves l to a state, and closes the signals that belong to it. Nothing else changes the state.
+// moveLocked alone changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
 	if l.state == Past || l.state == Over {
-		l.validity = Validity{} // it never becomes valid again
+		l.validity = Validity{}
 	}
 	l.state = to
 	if cause != nil {
@@ -196,8 +183,6 @@ func (l *Lease) moveLocked(to State, cause error) {
 	}
 }
 
-// tellLostLocked closes the signal lost. If l was held, it also tells the observers that l is lost. Only the
-// first call has an effect.
 func (l *Lease) tellLostLocked() {
 	if l.isLost {
 		return
@@ -207,15 +192,14 @@ func (l *Lease) tellLostLocked() {
 	if !l.begunLocked() {
 		return
 	}
-	loss := l.lossLocked() // even without observers, so that a later cause does not change the loss
+	loss := l.lossLocked() // even without observers: a later cause must not change it
 	if l.terms.Events != nil {
 		l.terms.Events.Lost(l, clock.Now().Since(l.First), loss)
 	}
 }
 
-// NotHeld returns why l may not be relied upon at now, nil while it may. It also changes l: the first call
-// that finds the time up makes a held lease past and tells the observers, or drops an attempt. That closes
-// Lost.
+// NotHeld returns why l may not be relied upon at now, nil while it may. If the time is up, it makes a held lease past,
+// or drops an attempt. That closes Lost.
 func (l *Lease) NotHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +222,6 @@ func (l *Lease) notHeldLocked(now clock.Instant) error {
 	return l.expiredLocked()
 }
 
-// expiredLocked returns the error of a lease whose time is up.
 func (l *Lease) expiredLocked() error {
 	if l.spentLocked() {
 		return l.terms.Keeper.Errors.MaxHold
@@ -246,13 +229,11 @@ func (l *Lease) expiredLocked() error {
 	return l.terms.Keeper.Errors.Expired
 }
 
-// spentLocked reports whether the validity already lasts as long as MaxHold allows.
 func (l *Lease) spentLocked() bool {
 	limit := l.terms.Timing.MaxHold
 	return limit != 0 && l.validity.Length >= limit-l.validity.Start.Since(l.First)
 }
 
-// lossLocked returns why l was lost. It is for a lost lease, and returns the same error each time.
 func (l *Lease) lossLocked() error {
 	w := l.needEndLocked()
 	if w.loss == nil {
@@ -265,8 +246,7 @@ func (l *Lease) lossLocked() error {
 	return w.loss
 }
 
-// noteMissed notes the result of the last extension by the watchdog, or of a round that goes on, for the error of a loss.
-// It is nil for a round that was won.
+// noteMissed notes the watchdog's last round, nil if it was won, for the error of a loss.
 func (l *Lease) noteMissed(res *quorum.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,7 +255,7 @@ func (l *Lease) noteMissed(res *quorum.Result) {
 	}
 }
 
-// Loss returns why l was lost, nil if nobody has found that yet. Unlike Err it also says so once Unlock has ended l.
+// Loss returns why l was lost, nil if nobody has found that yet; even after Unlock, unlike Err.
 func (l *Lease) Loss() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,7 +265,7 @@ func (l *Lease) Loss() error {
 	return l.rareEnd.loss
 }
 
-// NoteLoss notes the loss that the release of l, which Unlock has ended, has found.
+// NoteLoss notes a loss that the release after Unlock has found.
 func (l *Lease) NoteLoss(loss error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,7 +274,7 @@ func (l *Lease) NoteLoss(loss error) {
 	}
 }
 
-// Err returns the error of Mutex.Err for l at now: nil while it is held.
+// Err returns the error of Mutex.Err at now: nil while l is held.
 func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,10 +285,9 @@ func (l *Lease) Err(now clock.Instant) error {
 	return l.lossLocked()
 }
 
-// End ends l for a cause and reports whether it had not ended before. A nil cause, as for Unlock and
-// Detach, also hides the value. End tells the Listeners, so the caller must hold no lock, except
-// alarm.Schedule.firing. When End returns, they have been told, and no command that could set the value is on its
-// way to a pool any more.
+// End ends l for a cause, and reports whether it had not ended before. A nil cause, as for Unlock and Detach, also
+// hides the value. When End returns, the Listeners have been told, and no command that could set the value is on its
+// way to a pool. The caller must hold no lock but alarm.Schedule.firing.
 func (l *Lease) End(cause error) (first bool) {
 	l.mu.Lock()
 	if cause == nil {
@@ -322,12 +301,12 @@ func (l *Lease) End(cause error) (first bool) {
 	l.mu.Unlock()
 	if len(all) > 0 {
 		all.tell(loss)
-		clear(all) // the room of the first one would keep it until every node has settled the release
+		clear(all)
 	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	if x := l.extending.Load(); x != nil { // otherwise a later extension finds that l is over
 		x.Lock()
-		x.Unlock() //nolint:staticcheck // waits for extensions: the end of l makes them give up their rounds
+		x.Unlock() //nolint:staticcheck // waits for extensions, which give up once l has ended
 	}
 	if l.watchdog != nil {
 		l.watchdog.stop()
@@ -335,8 +314,7 @@ func (l *Lease) End(cause error) (first bool) {
 	return first
 }
 
-// extensions returns the mutex extending. Only Extend, Downgrade and a fill need it. A caller that locks it
-// must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
+// extensions returns extending. Whoever locks it must look afterwards whether l has ended: End may not wait.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
 		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
@@ -344,9 +322,8 @@ func (l *Lease) extensions() *sync.RWMutex {
 	return l.extending.Load()
 }
 
-// EndHeld ends l for Unlock or Detach, and hides its value, if l may be relied upon at now. Otherwise it
-// returns why l may not. It holds l.mu from the check to the end, so that no loss and no Close comes between
-// them. The caller must call End, too.
+// EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes in between. End
+// must follow.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,9 +349,8 @@ func (l *Lease) endLocked(cause error) (first bool) {
 	return true
 }
 
-// EndLate is for a lease that Detach has ended. If the validity has ended at now, it makes l lost. It
-// returns how long l is still valid, or why it is not. It does not change a lease that has ended for
-// another reason.
+// EndLate makes l, which Detach has ended, lost if the validity has ended at now. It returns how long l is still valid,
+// or why not.
 func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -387,16 +363,15 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l because the nodes have disproved it, or cannot be asked any more. It lets the first waiter in each of its
-// lines try, and returns why.
+// Lose ends l because the nodes have disproved it, or cannot be asked. It nudges the waiters of its lines, and returns
+// why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return why
 }
 
-// Abandon ends l for a cause, and releases what it left on the nodes. The Waiters send the release, because
-// they admit the next waiter with it.
+// Abandon ends l for a cause. The Waiters release it, because they admit the next waiter with that.
 func (l *Lease) Abandon(cause error) {
 	l.End(cause)
 	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
@@ -404,11 +379,10 @@ func (l *Lease) Abandon(cause error) {
 
 // A Listener is told when a lease is past or has ended.
 type Listener interface {
-	// Ended must not wait. loss says why the lease was lost; it is nil after Unlock and Detach.
+	// Ended must not wait. loss is nil after Unlock and Detach.
 	Ended(loss error)
 }
 
-// listeners are those of one lease.
 type listeners []Listener
 
 func (all listeners) tell(loss error) {
@@ -417,9 +391,8 @@ func (all listeners) tell(loss error) {
 	}
 }
 
-// Listen makes l, which has begun, tell the Listener when it is past or has ended, and at once if it is or has already.
-// If time makes l past, a goroutine of its own tells the Listener. If l ends, End tells the Listener before it returns,
-// so before anything is sent that releases l. A Listener that was told before, because l was past, is told again.
+// Listen makes l, which has begun, tell the Listener when it is past, and when it ends; at once if it is so already.
+// End tells it before anything is sent that releases l.
 func (l *Lease) Listen(to Listener) {
 	l.mu.Lock()
 	over := l.notHeldLocked(clock.Now()) != nil
@@ -437,21 +410,21 @@ func (l *Lease) Listen(to Listener) {
 	}
 }
 
-// Forget makes l keep a Listener no longer.
+// Forget undoes Listen.
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.rareEnd
 	if w.listeners == nil {
-		return // End has taken them, with the room, and tells them without l.mu
+		return // End has taken them
 	}
 	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
-	if w.room[0] == to { // listeners may have outgrown it
+	if w.room[0] == to {
 		w.room[0] = nil
 	}
 }
 
-// Remaining returns for how much longer l may be relied upon; 0 if it is not held.
+// Remaining returns for how much longer l may be relied upon.
 func (l *Lease) Remaining(now clock.Instant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -471,8 +444,8 @@ func (l *Lease) Until() time.Time {
 	return l.validity.Until()
 }
 
-// WasValid reports whether the validity had not ended at now, judged by time alone. It is for a lease that
-// has ended: for such a lease NotHeld does not look at the clocks.
+// WasValid reports whether the validity of l, which has ended, had not ended at now: NotHeld does not look at the
+// clocks then.
 func (l *Lease) WasValid(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -486,8 +459,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.needEndLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
-// Lost returns a channel that is closed when l is past, or has ended for a cause. If that is so at now, the
-// channel is closed already.
+// Lost returns a channel that is closed when l is past, or has ended for a cause; already if that is so at now.
 func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -502,10 +474,9 @@ func (l *Lease) Token() uint64 {
 	return l.rare.token
 }
 
-// takeToken gives l a fencing token that a quorum has stored.
 func (l *Lease) takeToken(token uint64) {
 	l.mu.Lock()
-	if l.rare == &noRareLease { // it is adopted
+	if l.rare == &noRareLease {
 		l.rare = &rareLease{}
 	}
 	l.rare.token = token
@@ -513,25 +484,24 @@ func (l *Lease) takeToken(token uint64) {
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
 
-// An exposure says whether the user may have seen the value of a lease, and whether the user may still see it. If somebody
-// has seen it, other code may rely on it: then the lease is not handed over to a waiter, and no later Lock releases its keys.
-// Before a lease is handed over or released, it hides its value, so that nobody sees the value after that check.
+// An exposure says whether the user may have seen the value. If so, other code may rely on it: the lease is not handed
+// over to a waiter, and no later Lock releases its keys. A lease hides its value before that is decided.
 type exposure struct {
-	shown  bool // the user may have seen it
-	hidden bool // nobody is shown it any more
+	shown  bool
+	hidden bool
 }
 
-// Value returns the value. It is for what is sent to nodes, not for the user.
+// Value returns the value for the nodes. Show is for the user.
 func (l *Lease) Value() string { return l.Claim().Value() }
 
-// Show returns the value for the user, who may pass it on; "" once it is hidden.
+// Show returns the value for the user; "" once it is hidden.
 func (l *Lease) Show() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.showLocked()
 }
 
-// ShowHeld does what Show does while l may be relied upon; otherwise it returns "".
+// ShowHeld is Show while l may be relied upon, otherwise "".
 func (l *Lease) ShowHeld(now clock.Instant) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -550,8 +520,7 @@ func (l *Lease) showLocked() string {
 	return l.claim.Value()
 }
 
-// Hide stops the value from being shown, and reports whether nobody has seen it. If somebody may have seen it,
-// l must not be handed over, and only the user's own Unlock may release l.
+// Hide stops the value from being shown, and reports whether nobody has seen it.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -559,26 +528,22 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// ClearAway releases what l, which has ended, left on the nodes, unless the user may have seen the value.
-// In that case another Mutex may hold the lock with the value, and only an Unlock releases the lock.
+// ClearAway releases what l, which has ended, left on the nodes, unless another Mutex may have the value.
 func (l *Lease) ClearAway() {
 	if l.Hide() {
 		l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
 	}
 }
 
-// ClearUnlessDelayed does what ClearAway does, for a lease that has ended because its time was up. With a
-// lock delay it does nothing: the keys are meant to stay.
+// ClearUnlessDelayed is ClearAway for a lease whose time was up. With a lock delay, the keys are meant to stay.
 func (l *Lease) ClearUnlessDelayed() {
 	if l.terms.Timing.TTL == l.terms.Timing.Expiry {
 		l.ClearAway()
 	}
 }
 
-// Begin makes l held. From now on the alarms of the Keeper make l past at the end of its validity, extend it
-// before that if it has a watchdog, and release it on Close. An error of Begin says why l cannot begin: its
-// validity has ended since the attempt, or Close has begun. In that case l was never held, and observers are
-// not told of a loss.
+// Begin makes l held. From then on the Keeper's alarms extend, end and release it. An error says that the validity has
+// ended, or Close has begun: observers hear of no loss.
 func (l *Lease) Begin() error {
 	if err := l.begin(); err != nil {
 		return err
@@ -590,13 +555,9 @@ func (l *Lease) Begin() error {
 	return nil
 }
 
-// minCompare is the shortest interval at which Begin makes the Keeper's schedule compare the wall clock with
-// the monotonic clock. A lease with an expiry of less than 100 ms needs no shorter interval, because its
-// alarm fires soon in any case.
+// minCompare bounds how often the clocks are compared. A shorter lease has its alarm soon anyway.
 const minCompare = 10 * time.Millisecond
 
-// begin checks the time and makes l held without unlocking l.mu in between. If another goroutine finds the
-// time up before that, l does not begin. If one finds it up later, observers are told of the loss.
 func (l *Lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -608,11 +569,11 @@ func (l *Lease) begin() error {
 		l.watchdog = newWatchdog(l)
 	}
 	at := l.validity.Start.After(l.validity.Length)
-	var nodes nodeWrites // of all nodes
+	var nodes nodeWrites
 	for i := range l.writes.nodes {
 		nodes |= nodeWrites(l.writes.nodes[i].Load())
 	}
-	// A node that has not answered the acquire of the lease that was handed over may still refuse it.
+	// If l was handed over, a node may still refuse the acquire.
 	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
 		at = l.nextFillLocked(at)
 	}
@@ -626,15 +587,15 @@ func (l *Lease) begin() error {
 	return nil
 }
 
-// Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set (an
-// extension does not move the alarm), when it is time to fill l up, after a step of the wall clock, and on Close.
+// Fire implements alarm.Firer: at the end of the validity that was known when the alarm was set, for a fill, to listen,
+// after a step of the wall clock, and on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()
 		return
 	}
 	left := l.Remaining(clock.Now())
-	if left == 0 { // Remaining has just made l Past and told the holder, or l was over before
+	if left == 0 {
 		l.fillOutlived()
 		return
 	}
@@ -648,15 +609,13 @@ func (l *Lease) Fire(closing bool) {
 		l.hear(clock.Now())
 	}
 	switch {
-	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
+	case !l.setAlarm(time.Now().Add(left)): // Close came meanwhile
 		l.close()
 	case l.watchdog != nil: // a step of the wall clock may have left it little time
 		l.watchdog.hasten(time.Now().Add(left / 2))
 	}
 }
 
-// setAlarm sets the alarm of l for the time at, or for the next fill if that comes first. It reports false if Close has
-// begun.
 func (l *Lease) setAlarm(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -669,9 +628,8 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
-// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, even
-// if its alarm has not fired yet: another lease may hold the lock with the same value by now, and with a lock delay the
-// keys are meant to stay.
+// close ends and releases l on Close, unless its time is up: another lease may hold the lock with the same value by
+// now, and with a lock delay the keys are meant to stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
 	if l.Remaining(clock.Now()) == 0 {
@@ -683,14 +641,12 @@ func (l *Lease) close() {
 	k.Waiters.ReleaseAndAdmit(l)
 }
 
-// A signal is a channel that is closed at most once. It is created by the first call of channel. The caller of a method
-// must hold the mutex that guards the signal.
+// A signal is a channel that is closed at most once. Callers hold the mutex that guards it.
 type signal struct{ c chan struct{} }
 
-// close closes the channel, if there is one.
 func (s *signal) close() {
 	select {
-	case <-s.c: // it is closed
+	case <-s.c:
 	default:
 		if s.c != nil {
 			close(s.c)
@@ -698,7 +654,7 @@ func (s *signal) close() {
 	}
 }
 
-// channel returns the channel. closed says that close has been called, perhaps before there was a channel.
+// channel returns the channel. closed says that close was called, perhaps before there was one.
 func (s *signal) channel(closed bool) <-chan struct{} {
 	if s.c == nil {
 		s.c = make(chan struct{})

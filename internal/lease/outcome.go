@@ -9,16 +9,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// An Outcome is how an attempt has ended. The zero Outcome says that no attempt was made.
+// An Outcome is how an attempt has ended. The zero Outcome says that none was made.
 type Outcome struct {
 	Kind      Kind
-	Result    quorum.Result     // of the last round; zero if there was none
+	Result    quorum.Result     // of the last round
 	Duplicate *quorum.Duplicate // for Duplicates
 	Err       error             // for Unusable
-	Told      error             // the error that observers were told; nil if nobody listens
-	Validity  time.Duration     // for Late: the length of the validity that had ended
-	Lines     []string          // of the claim
-	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
+	Told      error             // what observers were told; nil if nobody listens
+	Validity  time.Duration     // for Late: the validity that had ended
+	Lines     []string
+	Touched   bool // a node has granted the lock in some round
 }
 
 // A Kind is how an attempt can end.
@@ -26,37 +26,34 @@ type Kind uint8
 
 // The kinds of outcomes.
 const (
-	NotAsked   Kind = iota // no attempt was made
-	Waiting                // no attempt was made, because others of this process wait for the claim
-	Won                    // the lease can begin
-	NotWon                 // no quorum granted
-	Late                   // a quorum granted, after the validity had ended
-	Duplicates             // two nodes are one server, and too few servers are left
-	Unusable               // the generator made no usable value
+	NotAsked Kind = iota
+	Waiting       // others of this process wait for the claim
+	Won
+	NotWon     // no quorum granted
+	Late       // a quorum granted, after the validity had ended
+	Duplicates // two nodes are one server, and too few are left
+	Unusable   // the generator made no usable value
 )
 
-// Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
-// of values, are set up wrongly, if the clients are closed, or if so many nodes have a key of another type in the place
-// of the lock that the others are no quorum.
+// Mends reports whether another attempt can end otherwise: not with a wrong set-up, closed clients, or keys of another
+// type on so many nodes that the others are no quorum.
 func (o Outcome) Mends() bool {
 	failed := o.Result.Count.Failed
 	return o.Kind != Duplicates && o.Kind != Unusable &&
 		(failed == 0 || !o.Result.Severed() && !o.Result.Rule.Blocks(failed&o.Result.InTheWay()))
 }
 
-// Taken reports whether the attempt failed because something else is in the way, and not because too many
-// nodes failed: see quorum.Result.NotFree.
+// Taken reports whether something else is in the way, and not failures: see quorum.Result.NotFree.
 func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
 
-// MayWinAtOnce reports whether a new attempt may win although nothing has been released: see claim.LateTally.
+// MayWinAtOnce reports whether a new attempt may win before anything is released: see claim.LateTally.
 func (o Outcome) MayWinAtOnce() bool {
 	t, ok := o.Result.Tally.(claim.LateTally)
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
-// IsSplit reports whether the votes were split: some nodes have granted, and something else is in the way on others.
-// Several attempts may have been made at the same moment, and none of them has won. Or another lease may hold the lock
-// on just a quorum of the nodes. The answers do not tell which, because they do not say whose value is there.
+// IsSplit reports whether some nodes have granted, with something else in the way on others: of several attempts none
+// has won, or another lease has just a quorum.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.
@@ -65,16 +62,15 @@ func (o Outcome) MayMix() bool {
 	return ok
 }
 
-// IsMixed reports whether a quorum of nodes has granted, but not the same thing: see claim.LateTally.
+// IsMixed reports whether a quorum has granted, but not the same thing: see claim.LateTally.
 func (o Outcome) IsMixed() bool {
 	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
 
-// IsCut reports whether the caller's context has ended the attempt before a quorum of nodes had answered. Such an attempt
-// proves nothing.
+// IsCut reports whether the caller's context has ended before a quorum had answered. That proves nothing.
 func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
 
-// IsUnopened reports whether IsCut does, and connections to nodes were being opened then. The Result names them.
+// IsUnopened reports whether IsCut does, while connections were being opened to nodes.
 func (o Outcome) IsUnopened() bool { return o.IsCut() && o.Result.Count.Failed != 0 }
 
 // Heard reports whether a quorum of nodes has granted or refused.
@@ -82,22 +78,19 @@ func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
 }
 
-// kinds are what the release of a refused attempt finds on the nodes, if it must find out what is in the way of a plain lock.
-// A node answers a SET NX in the same way whether the key has another value or is a list. A list is no lock: it never runs
-// out, and nobody releases it. So the caller must not learn that the lock is taken. The release that rolls the attempt back
-// reads the key, and shows it at no further command.
+// kinds are what the release of a refused attempt finds in the way of a plain lock. SET NX does not tell a list from
+// another value. But a list is no lock: nobody releases it. So the caller must not learn that the lock is taken.
 type kinds struct {
-	failed claim.Nodes   // the nodes that have failed the attempt
-	rule   claim.Rule    // of the attempt
-	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
+	failed claim.Nodes
+	rule   claim.Rule
+	known  chan struct{} // closed once it is clear whether foreign keys leave no quorum
 
 	mu      sync.Mutex  // guards what follows
-	asked   claim.Nodes // the nodes that have refused, and have not said more
-	foreign claim.Nodes // the nodes that have a key of another type
-	errs    []error     // by node: the error that says so; nil if there is none
+	asked   claim.Nodes // that have refused, and not said more
+	foreign claim.Nodes // with a key of another type
+	errs    []error     // by node
 }
 
-// correct makes the votes of nodes with a key of another type failures.
 func (k *kinds) correct(res *quorum.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,7 +109,6 @@ func (k *kinds) isKnownLocked() bool {
 	return k.rule.Blocks(k.failed|k.foreign) || !k.rule.Blocks(k.failed|k.foreign|k.asked)
 }
 
-// hear takes what the release has found on node i.
 func (k *kinds) hear(i int, v claim.Vote) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,8 +128,8 @@ func (k *kinds) hear(i int, v claim.Vote) {
 	}
 }
 
-// AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
-// o. It reports false if their answers show that, or if it does not matter.
+// AskKinds makes the next release of l find out what is in the way on nodes that have refused. It reports false if that
+// is known, or does not matter.
 func (l *Lease) AskKinds(o Outcome) bool {
 	res := &o.Result
 	_, exclusive := l.terms.Claim.(*claim.Exclusive)
@@ -152,8 +144,7 @@ func (l *Lease) AskKinds(o Outcome) bool {
 	return true
 }
 
-// Correct waits until the release of l has found out what AskKinds asks, and returns o corrected: nodes with a key of another
-// type have failed the attempt, and have not refused it.
+// Correct waits for AskKinds. In what it returns, nodes with a key of another type have failed, not refused.
 func (l *Lease) Correct(ctx context.Context, o Outcome) Outcome {
 	k := l.writes.needRare().asked.Load()
 	l.terms.Keeper.Pause(ctx, l.terms.Timing.NodeTimeout, k.known)

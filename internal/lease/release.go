@@ -18,81 +18,74 @@ import (
 )
 
 const (
-	// Backoff of a release that a node has not settled.
+	// Backoff of a release that a node has not settled:
 	minReleaseDelay = 50 * time.Millisecond
 	maxReleaseDelay = time.Second
-	maxDoublings    = 5 // of minReleaseDelay: enough to exceed maxReleaseDelay
+	maxDoublings    = 5 // enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A release that is
-	// dropped leaves a key on one node for at most its TTL. While Close is under way there is no bound: Close promises
-	// to repeat the release of every lock that was held.
+	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key on one
+	// node for its TTL.
 	maxRepeats = 1 << 16
 )
 
-// A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command
-// on each node until that node is settled: until nothing can set the value there any more, or the keys have
-// run out. It gives up a node early only if the node's pool is closed, if too many releases wait to be
-// repeated (maxRepeats), or at the end of Close. It depends on no caller's context.
+// A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command on each
+// node until that node is settled: nothing can set the value there any more, or the keys have run out. It gives up a
+// node early only if the node's pool is closed, for maxRepeats, or at the end of Close. With a minimal hold
+// (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each repetition.
 //
-// With a minimal hold (Timing.MinHold), the Release of a lease that was held keeps the keys for the rest of that time,
-// and takes the claim off only when no rest is left. The rest is computed anew for each repetition.
-//
-// A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
-// only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
-// its command sets no value.
+// It sends and takes the replies itself: the round only counts the votes.
 type Release struct {
 	lease    *Lease
 	claim    claim.Claim
 	round    quorum.Round
-	rare     *rareRelease  // noRareRelease for most; fixed once the release is sent
-	others   atomic.Uint64 // the claim.Lines of Others
-	executed atomic.Uint64 // the claim.Nodes that have executed it, although a command that sets the value may still come
-	open     atomic.Int32  // how many nodes have not settled it, and are not given up
+	rare     *rareRelease
+	others   atomic.Uint64
+	executed atomic.Uint64 // nodes that have executed it, although a command may still set the value
+	open     atomic.Int32  // not settled, and not given up
 
-	seat seat // in unsettled
+	seat seat
 
-	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
+	// By node. The sender and the receiver of the reply use it in turn, never at once.
 	progress []progress
 
-	shortens bool // the claim is a claim.Shortener, and its keys may have to stay for a rest
-	surplus  bool // it releases a surplus of the lease
-	awaited  bool // a caller waits for the round
-	inTime   bool // a quorum had confirmed before the validity ended; set before the waiting caller is signalled
-	undoes   bool // see Releasing
-	counted  bool // in the use of a value that may come back
-	queued   bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	shortens bool // for a minimal hold
+	surplus  bool // it releases a surplus
+	awaited  bool
+	inTime   bool // a quorum had confirmed before the validity ended
+	undoes   bool
+	counted  bool // see use
+	queued   bool // see process
 }
 
-// A rareRelease is what few releases need. It does not change once the release is sent.
+// A rareRelease is what few releases need.
 type rareRelease struct {
 	turnover script.Turnover
-	room     [1]script.Ticket // for turnover.Leave
-	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
-	began    time.Duration    // the monotonic time at which it was made; only set with surplus
+	room     [1]script.Ticket
+	filled   claim.Nodes   // see fillRest
+	began    time.Duration // monotonic
 }
 
-// noRareRelease is that of all releases that need none: nobody enters or leaves the queues with them. It never changes.
+// noRareRelease is shared, and never changes.
 var noRareRelease rareRelease
 
 // progress is the state of a release on one node.
 type progress struct {
-	form    form  // in which it was last sent
-	orderly bool  // when it was last sent, every command that sets the value had been answered
-	drained bool  // it has a place in the node's drain, or waits for one
-	lost    bool  // an earlier sending got no reply: the node may have executed it
-	unvoted bool  // Unlock waits for the repetition, which gives the node's vote
-	repeats uint8 // how often it has been repeated, at most maxDoublings; sets the next delay
+	form    form  // when last sent
+	orderly bool  // every command that sets the value had been answered then
+	drained bool  // in the node's drain
+	lost    bool  // the node may have executed an earlier sending
+	unvoted bool  // Unlock waits for the repetition's vote
+	repeats uint8 // at most maxDoublings
 }
 
-// A form says how to send the release to a node.
+// A form says how to send a release.
 type form struct {
-	inFull  bool // with the source of the script, which the node does not have
-	quietly bool // without the queue, to which the node denies access
-	again   bool // as a repetition
+	inFull  bool // with the source of the script, which the node lacks
+	quietly bool // without the queue, which the node denies
+	again   bool
 }
 
-// next takes the reply to a release that was sent in form f. It reports whether the release must be sent
-// again at once, and in which form.
+// next reports whether, and how, a release in form f must be sent again at once.
 func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
@@ -108,18 +101,16 @@ func next(f form, reply wire.Reply) (form, bool) {
 
 // A Releasing says how to release a lease.
 type Releasing struct {
-	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
-	Enters []script.Ticket // by line: what enters its queue with the release, zero for nothing; nil if nothing enters any
-	Undoes bool            // the release undoes the attempt that made the lease, which has failed
+	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none does
+	Enters []script.Ticket // by line: what enters its queue, zero for nothing; may be nil
+	Undoes bool            // the attempt that made the lease, which has failed
 
-	claim claim.Claim // what is released; nil means the claim of the lease
-	nodes claim.Nodes // where it is released; none means on all nodes
+	claim claim.Claim // nil means that of the lease
+	nodes claim.Nodes // none means all
 }
 
-// Release sends the release of l to all nodes at once, after everything that was sent for l. If two nodes are
-// known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended or never
-// begun, unless how names another claim, such as a surplus. Release admits no waiter of this process: see
-// Waiters.
+// Release sends the release of l to all nodes at once, after everything that was sent for l. l must have ended or never
+// begun, unless how names another claim. No waiter of this process is admitted: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
@@ -130,7 +121,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus = how.claim, true
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		// Every claim of a lease with a MinHold is one: WithMinHold excludes WithShared.
+		// It always is: WithMinHold excludes WithShared.
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	whole := how.claim == nil && how.nodes == 0
@@ -139,7 +130,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	}
 	if l.mayComeBack() {
 		rel.counted = usedValues.release(l, whole, rel.awaited)
-		if !rel.counted { // a later lease has the value: the release changes the queues alone
+		if !rel.counted { // a later lease has the value
 			rel.claim, rel.shortens = nobodysClaim(l.terms), false
 			if how.claim != nil {
 				how.nodes = 0
@@ -153,8 +144,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.rare = rel.newRare(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
-	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
-	// given such a key its full TTL as late as now.
+	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
@@ -177,8 +167,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	return rel
 }
 
-// newRare returns the rareRelease of a release that needs one. With a minimal hold, it sends the fills: the release follows
-// on each of their nodes.
+// newRare also sends the fills of a minimal hold, before the release.
 func (rel *Release) newRare(how Releasing) *rareRelease {
 	x := &rareRelease{}
 	if rel.surplus {
@@ -192,8 +181,7 @@ func (rel *Release) newRare(how Releasing) *rareRelease {
 	return x
 }
 
-// process returns what identifies the waiters of this process to the nodes. It returns zero if no waiter of
-// this process was in line when the release was made, and none has left a ticket in the queues.
+// process names this process if it had waiters at the start, or has left tickets in the queues.
 func (rel *Release) process() script.Process {
 	if rel.queued {
 		return rel.lease.terms.Keeper.Process
@@ -201,7 +189,7 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// entering returns t with tickets that enter the queues, by line. It leaves out those of waiters that have given up meanwhile.
+// entering leaves out tickets of waiters that have given up.
 func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	t.Alive = script.AliveFor
 	for line, ticket := range tickets {
@@ -219,13 +207,12 @@ func entering(t script.Turnover, tickets []script.Ticket) script.Turnover {
 	return t
 }
 
-// giveBack releases the surplus of l on some nodes. It goes on even after l has been unlocked.
+// giveBack releases a surplus of l, even after l has been unlocked.
 func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
 	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
 }
 
-// fillOutlived fills up the keys of a minimal hold that Unlock has ended. A release follows to the same nodes, and
-// settles what the fill leaves there.
+// fillOutlived fills up the keys of a minimal hold after Unlock. The release settles what the fill leaves.
 func (l *Lease) fillOutlived() {
 	l.mu.Lock()
 	outlived := l.outlived
@@ -238,15 +225,15 @@ func (l *Lease) fillOutlived() {
 	}
 }
 
-// LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
+// LeaveQueuesOnRelease makes later releases of l take a ticket off the queues of all lines.
 func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t, allQueues) }
 
-// StayInOneQueueOnRelease makes every later release of l take a ticket off the queues of all lines but one.
+// StayInOneQueueOnRelease makes later releases of l take a ticket off the queues of all other lines.
 func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 	l.writes.leaveQueuesOnRelease(t, line)
 }
 
-// Nobody returns a lease whose value no node ever has. Its releases only change the queues.
+// Nobody returns a lease whose value no node ever has, for releases that only change the queues.
 func (t *Terms) Nobody() *Lease {
 	l := New(t, nobodysValue(t), clock.Now())
 	l.value.shown = false
@@ -257,9 +244,8 @@ func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String(
 
 func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
-// LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the
-// Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
-// is the first in a queue, the node tells this process of a release instead of the next waiter.
+// LeaveQueues takes off the queues what a release of l would. It is for Detach: the Mutex that adopts the hold does not
+// know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
@@ -267,11 +253,9 @@ func (l *Lease) LeaveQueues() {
 	}
 }
 
-// Leaver returns a lease whose release takes the ticket of a waiter that has won l off the queues. It returns
-// nil if the ticket may stay there until l is released, because nobody else can hold the claim meanwhile.
-//
-// While l has a permit, others can have the other permits. If the ticket stayed at the head of a queue, the
-// node would wake this process when the next permit is free, and the next waiter would not learn of it.
+// Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Others can
+// have the other permits: while the ticket is first, the node tells this process of the next free one. Leaver returns
+// nil for other claims.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
@@ -282,7 +266,7 @@ func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	return nobody
 }
 
-// Wait waits for a quorum of nodes. It is for a release with a Caller.
+// Wait waits for a quorum of nodes. There must be a Caller.
 func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	if u := rel.use(); u != nil {
 		defer usedValues.decided(u)
@@ -290,12 +274,11 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. The
-// validity of a lease that has not begun, such as an adopted one, cannot have ended.
+// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. That of
+// an adopted lease does not count.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
-// noteDeleted notes nodes on which the release of an Unlock that has failed has found the value, unless the validity has
-// ended.
+// noteDeleted notes where the release of a failed Unlock has found the value in time.
 func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
 		return
@@ -306,7 +289,7 @@ func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	r.failedLocked().deleted |= nodes
 }
 
-// Others returns the lines for which a node has told of a waiter of another process by now.
+// Others returns the lines for which a node has told of a waiter of another process.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
 // Brief implements quorum.Operation.
@@ -314,8 +297,6 @@ func (rel *Release) Brief() quorum.Brief {
 	return rel.lease.terms.brief(quorum.Unlock, rel.call(rel.rare.turnover))
 }
 
-// call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
-// replies in all its forms.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
 		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.lease.fence())
@@ -323,8 +304,8 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 	return rel.claim.Release(rel.process(), t, rel.lease.fence())
 }
 
-// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing. Then
-// its release does not touch the registers, because the client's user may not be permitted to use them.
+// fence leaves the registers alone without Fencing, even if an adopted lease has a token: the client's user may not be
+// permitted to use them.
 func (l *Lease) fence() script.Fence {
 	if !l.terms.Fencing {
 		return script.Fence{}
@@ -336,7 +317,6 @@ func (l *Lease) fence() script.Fence {
 	return fence(token)
 }
 
-// rest returns for how much longer the keys must stay.
 func (rel *Release) rest() time.Duration {
 	if !rel.shortens {
 		return 0
@@ -357,13 +337,12 @@ func (rel *Release) OnWon() {
 	}
 }
 
-// send sends the release to node i in a form. resp is the encoding of that form, nil if there is none.
-// While the Keeper is closing, the release may have to wait for others.
+// send sends the release to node i, or makes it wait during Close. resp is the encoding of the form, or nil.
 func (rel *Release) send(i int, as form, resp []byte) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
 	if k.IsClosed() && !s.drained {
-		s.drained = true // before enter: after it another goroutine may send the release
+		s.drained = true // first: another goroutine may send it after enter
 		if !k.drains[i].enter(rel) {
 			return
 		}
@@ -374,10 +353,8 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	}
 }
 
-// sendBehind releases node i, which the round does not ask because another node is the same server. The other
-// node's release gives the server's vote. Before that was known, commands that set the value may have gone to node
-// i, too, and may still be on their way. Then a release must follow them to node i. It is sent a little later, so
-// that the release that gives the vote comes first. Otherwise nothing is sent to node i.
+// sendBehind releases node i, which is the same server as another. If commands that set the value may be on their way
+// there, a release must follow, a little later than the other node's, which gives the vote.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
 		rel.nodeEnded(i, true)
@@ -388,7 +365,7 @@ func (rel *Release) sendBehind(i int) {
 	}
 }
 
-// use returns the use of the value that rel releases, nil if that never comes back.
+// use returns the use of a value that may come back, or nil.
 func (rel *Release) use() *use {
 	if rel.counted {
 		return rel.lease.rare.use
@@ -396,9 +373,8 @@ func (rel *Release) use() *use {
 	return nil
 }
 
-// transmit sends the release to node i now. It reports true if the pool accepts the release: then a reply
-// will come. It also reports true if the pool refuses the release but the drain keeps it, to try again later.
-// If the node may hold the value, the request is Reserved: WithOutstanding does not limit it then.
+// transmit reports true if a reply will come, or the drain keeps the release. WithOutstanding does not limit the
+// request if the node may hold the value (Reserved).
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
 	s.orderly = f.settled()
@@ -443,16 +419,14 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form. encoded says that the bytes to send are those that the round has
-// encoded. Then args must return the round's command.
 func (rel *Release) args(as form, encoded bool) []any {
 	var call claim.Call
 	switch {
 	case as.quietly:
 		call = rel.call(script.Turnover{Quietly: true})
-	case as.again: // it enters no ticket again: the waiter may have left since
+	case as.again: // but no ticket enters again: the waiter may have left
 		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
-	case rel.shortens && !encoded: // the rest may be shorter than when the round began
+	case rel.shortens && !encoded: // the rest may be shorter by now
 		call = rel.call(rel.rare.turnover)
 	case !as.inFull:
 		return rel.round.Call().Command.Args
@@ -465,7 +439,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	return call.Command.Args
 }
 
-// Receive takes a node's reply.
+// Receive implements wire.Receiver.
 func (rel *Release) Receive(i int, reply wire.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
@@ -514,9 +488,9 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	switch {
 	case v.Answer.Found == claim.Foreign:
-		v, reply.Err = v.Denies(), nil // it settles as much as another value does
+		v, reply.Err = v.Denies(), nil // it settles as much as another value
 	case v.Choice == claim.Failed && reply.Err == nil:
-		reply.Err = v.Err // an odd answer settles nothing
+		reply.Err = v.Err
 	}
 	if r := rel.lease.writes.rare.Load(); r != nil {
 		if k := r.asked.Load(); k != nil {
@@ -539,12 +513,9 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	rel.repeatLater(i, reply.Err)
 }
 
-// vote counts node i's vote, unless only a repetition of the release can tell it.
-//
-// If a connection broke, the node may or may not have executed the release. The caller of Unlock
-// then waits for the repetition, until the node deadline. If the repetition finds our value, the lock was
-// held until now. If it finds no value, or another one, that proves nothing: the first sending may have
-// deleted our value, and somebody else may have acquired the lock since.
+// vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
+// the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
+// until now. Anything else proves nothing: somebody may have locked since the first sending deleted our value.
 func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 	s := &rel.progress[i]
 	switch {
@@ -566,13 +537,11 @@ func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 		rel.noteDeleted(claim.Nodes(0).With(i))
 	}
 	if reply.Err == nil && reply.Fate == wire.Answered {
-		v.Choice = claim.Refused // for the node's health: it has answered
+		v.Choice = claim.Refused // it has answered
 	}
 	rel.round.NoteHealth(i, v, reply.Server)
 }
 
-// afterwards says what a repetition has found instead of our value. Neither finding shows whether the first
-// sending deleted our value.
 func afterwards(v claim.Vote) string {
 	switch {
 	case v.Taken():
@@ -583,13 +552,11 @@ func afterwards(v claim.Vote) string {
 	return "the key is gone now"
 }
 
-// giveUp notes that nothing more is sent to node i, which has not settled the release.
 func (rel *Release) giveUp(i int) {
 	rel.endVote(i)
 	rel.nodeEnded(i, false)
 }
 
-// endVote gives the vote of node i if a repetition was to give it.
 func (rel *Release) endVote(i int) {
 	if s := &rel.progress[i]; s.unvoted {
 		s.unvoted = false
@@ -598,14 +565,11 @@ func (rel *Release) endVote(i int) {
 	}
 }
 
-// settles reports whether reply, which reads as v, shows that node i is done with the value. The node is
-// done if no command that sets the value can have reached it, or if it executed every such command before the
-// release. One of these proves the latter:
-//
+// settles reports whether node i, whose reply reads as v, is done with the value: no command that sets it can have
+// reached the node, or it has executed all of them before the release. One of these proves the latter:
 //   - Every such command had been answered when the release was sent (orderly).
 //   - Every such command is answered by now, and the pool is an ordered stream (Conn is not 0).
-//   - There was only one such command, and the release found the value. The node executes a command at most
-//     once, so the command has been executed. If the release finds no value, that proves nothing.
+//   - There was only one such command, and the release found the value.
 func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote) bool {
 	looked := reply.Fate == wire.Answered && reply.Err == nil
 	if looked && sent.orderly {
@@ -615,8 +579,7 @@ func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeEnded notes that nothing more is sent to node i: it has settled the release, or, if settled is false, the release
-// gives it up. It is called once for each node.
+// nodeEnded notes, once for each node, that it is settled, or given up.
 func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
 	if settled {
@@ -638,11 +601,10 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	}
 }
 
-// repeatLater schedules the next sending to node i, which has not settled the release.
 func (rel *Release) repeatLater(i int, err error) {
 	s, t := &rel.progress[i], rel.lease.terms
 	delay := min(minReleaseDelay<<s.repeats, maxReleaseDelay)
-	if s.unvoted && s.repeats == 0 { // the caller of Unlock waits for the result
+	if s.unvoted && s.repeats == 0 { // Unlock waits for the result
 		delay = min(delay, t.Timing.NodeTimeout/4)
 	}
 	s.repeats = min(s.repeats+1, maxDoublings)
@@ -658,9 +620,9 @@ func (rel *Release) repeatLater(i int, err error) {
 	}
 }
 
-// later schedules a sending to node i. It reports dropped if too many wait to be sent, or if Close has ended.
+// later reports dropped if too many wait, or Close has ended.
 func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
-	rel.lease.writes.keepTime() // each repetition first uses the kept time to check whether the keys have run out
+	rel.lease.writes.keepTime() // each repetition asks whether the keys have run out
 	again, limit := &alarm.Alarm{What: repetition{rel, i}}, maxRepeats
 	if rel.lease.terms.Keeper.IsClosed() {
 		limit = math.MaxInt
@@ -668,13 +630,12 @@ func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), limit)
 }
 
-// A repetition is the alarm for sending a release to one node again.
+// A repetition is the alarm that repeats a release on a node.
 type repetition struct {
 	release *Release
 	node    int
 }
 
-// Fire implements alarm.Firer. At the end of Close the release gives up.
 func (r repetition) Fire(closing bool) {
 	if closing {
 		r.release.giveUp(r.node)
@@ -693,11 +654,7 @@ func (rel *Release) repeat(i int) {
 	rel.send(i, as, nil)
 }
 
-// lasts returns for how much longer a key that the release deletes may last by the nodes' clocks. It is negative if all must
-// have run out.
-//
-// Extensions of a lease renew what it has won, and not its surplus. So the release of a surplus ends although
-// the lease may be held for much longer.
+// lasts returns for how much longer keys of the release may last, perhaps negative. Extensions do not renew a surplus.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.rare.began, now)
@@ -705,13 +662,11 @@ func (rel *Release) lasts(now clock.Instant) time.Duration {
 	return rel.lease.terms.Timing.lasts(rel.lease.writes.lastRenewed(), now)
 }
 
-// unconfirmed returns the nodes that have not executed the release.
 func (rel *Release) unconfirmed() claim.Nodes {
 	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
-// isConfirmed reports whether a quorum has executed the release: no key is left there. A node that no command has reached has no key. So a release that only changes the
-// queues is confirmed from the start.
+// isConfirmed reports whether no key is left on a quorum.
 func (rel *Release) isConfirmed() bool {
 	rule, missing := rel.round.Rule(), rel.unconfirmed()
 	for i := range rel.progress {
@@ -722,5 +677,5 @@ func (rel *Release) isConfirmed() bool {
 	return rule.Quorum(rule.All() &^ missing)
 }
 
-// isAttempt reports whether the release is of what a failed attempt may have left. A lease that is adopted for a single Unlock was never held either, and has no Try.
+// isAttempt reports whether an attempt has failed. An adopted lease has no Try.
 func (rel *Release) isAttempt() bool { return rel.lease.Try > 0 && !rel.lease.Begun() }

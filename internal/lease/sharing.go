@@ -10,35 +10,34 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is about a lease that others continue or share. A waiter of this process continues it by direct hand-off, or a
-// Mutex adopts its value after Detach. Readers of one process share a hold: each has a lease of its own, and all leases have
-// one value on the nodes. To the nodes they are one reader. The last lease that leaves releases the value.
+// This file is about leases that others continue or share. A waiter of this process continues one by direct hand-off,
+// or a Mutex adopts its value after Detach. Readers of one process share a hold: their leases have one value, and the
+// last one that leaves releases it.
 
-// A sharing is what the leases that share a hold have in common.
+// A sharing is what leases with one hold have in common.
 type sharing struct {
-	acquired clock.Instant // when the hold was acquired
-	spoiled  atomic.Bool   // nobody may join: the user has seen the value, or a lease was lost
+	acquired clock.Instant
+	spoiled  atomic.Bool // nobody may join: the user has seen the value, or a lease was lost
 
-	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
+	mu       sync.Mutex    // guards what follows, and Lease.seat; before Lease.mu
 	leases   []*Lease      // those that have not left
-	closed   bool          // nobody may join: see Join, Leave and IsAlone
-	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
-	began    clock.Instant // when the extender began it
-	extended clock.Instant // the start of the last extension that a quorum has confirmed
+	closed   bool          // nobody may join
+	extender *Lease        // whose watchdog was the last to begin a round
+	began    clock.Instant // by the extender
+	extended clock.Instant // of the last confirmed extension
 
-	room [1]*Lease // for leases, while there is one
+	room [1]*Lease // for leases
 }
 
 // A Likeness is what readers must have in common to share a hold. It is comparable.
 type Likeness struct {
 	name, owner                        string
 	keeper                             *Keeper
-	expiry, ttl, validity, nodeTimeout time.Duration // the rest of Timing is equal: MaxHold and MinHold keep from sharing
+	expiry, ttl, validity, nodeTimeout time.Duration // others, such as MaxHold, keep from sharing
 	heals                              bool
 }
 
-// Likeness returns what leases with these terms must have in common to share a hold. The terms must be those of
-// a reader with Policy.Joins.
+// Likeness is for a reader with Policy.Joins.
 func (t *Terms) Likeness() Likeness {
 	return Likeness{
 		t.Claim.Lines()[0], t.Owner, t.Keeper,
@@ -46,8 +45,7 @@ func (t *Terms) Likeness() Likeness {
 	}
 }
 
-// BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether
-// they do.
+// BeginSharing lets others join l, which was just acquired, if its terms allow that, and reports whether they do.
 func (l *Lease) BeginSharing() bool {
 	if !l.terms.Joins {
 		return false
@@ -62,11 +60,10 @@ func (l *Lease) BeginSharing() bool {
 	return true
 }
 
-// Join returns a new lease under terms t that shares the hold of l. It has the value and the validity of l. t
-// must have the name of l.
+// Join returns a new lease under terms t, of the same name, that shares the hold of l.
 //
-// Join returns nil if t and the terms of l differ in something that leases with one value must have in common,
-// such as the TTL or the owner. It also returns nil, and keeps everybody else from joining, if
+// It returns nil if the terms differ in something that leases with one value must have in common, such as the TTL or
+// the owner. It also returns nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
 //   - the user has seen the value, or a lease of the hold was lost, or
@@ -80,7 +77,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t, rareEnd: &noRareEnd, rare: &noRareLease} // made before s.mu is locked, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t, rareEnd: &noRareEnd, rare: &noRareLease} // made first, so that nobody waits for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +90,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 	return other
 }
 
-// IsJoinable reports whether others may still join the hold of l. For window see Join.
+// IsJoinable reports whether others may still join: see Join.
 func (l *Lease) IsJoinable(window time.Duration) bool {
 	s := l.sharing()
 	if s == nil || s.spoiled.Load() {
@@ -104,16 +101,14 @@ func (l *Lease) IsJoinable(window time.Duration) bool {
 	return !s.closed && clock.Now().Since(s.acquired) < window
 }
 
-// close keeps others from joining the hold.
 func (s *sharing) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release
-// the hold, because no other lease has it. A lease that is past or lost does not have it any more. A second
-// Leave reports the same, unless others have left meanwhile.
+// Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no other
+// lease has it: one that is past or lost has not. It may be called again.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {
@@ -135,7 +130,6 @@ func (s *sharing) hasLocked(l *Lease) bool {
 	return int(l.seat) < len(s.leases) && s.leases[l.seat] == l
 }
 
-// removeLocked takes l out of leases. The last lease gets its seat.
 func (s *sharing) removeLocked(l *Lease) {
 	end := len(s.leases) - 1
 	s.leases[l.seat] = s.leases[end]
@@ -144,15 +138,13 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked removes leases that do not have the hold any more from the end of leases. It stops at a lease
-// that has the hold, because Leave only needs to know that there is one.
 func (s *sharing) dropOverLocked(now clock.Instant) {
 	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])
 	}
 }
 
-// mayStillHave reports whether l has the hold that it shares, or was unlocked just now and is about to leave.
+// mayStillHave reports whether l has the hold, or was just unlocked and is about to leave.
 func (l *Lease) mayStillHave(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +156,7 @@ func (l *Lease) mayStillHave(now clock.Instant) bool {
 	}
 }
 
-// IsAlone reports whether l is the only lease that has the hold. If so, and if l is to stay alone, as for Detach, nobody can
-// join the hold any more.
+// IsAlone reports whether only l has the hold. If so, and l stays alone, as for Detach, nobody can join any more.
 func (l *Lease) IsAlone(stays bool) bool {
 	s := l.sharing()
 	if s == nil {
@@ -179,18 +170,17 @@ func (l *Lease) IsAlone(stays bool) bool {
 	return alone
 }
 
-// A duty is what a watchdog does when it is time for a round.
+// A duty is what a watchdog does when a round is due.
 type duty uint8
 
 const (
-	extendNow   duty = iota // begin a round
-	lookAgain               // look again soon: another lease has begun a round, but may leave before a quorum confirms it
-	extendLater             // begin a round in the next third of the expiry: another lease has just extended the hold
+	extendNow   duty = iota
+	lookAgain        // soon: another lease has begun a round, but may leave before a quorum confirms it
+	extendLater      // in the next third of the expiry: another lease has just extended
 )
 
-// duty says whether the watchdog of l should begin a round at now. A round of another lease that shares the
-// hold prolongs l, too. So l should not begin one if another lease has extended the hold less than a sixth of
-// the expiry ago, or if one that still has the hold has begun a round in that time.
+// duty keeps a watchdog from a round if another lease with the hold has extended it, or has begun to, less than a sixth
+// of the expiry ago.
 func (l *Lease) duty(now clock.Instant) duty {
 	s := l.sharing()
 	if s == nil {
@@ -210,13 +200,8 @@ func (l *Lease) duty(now clock.Instant) duty {
 	return extendNow
 }
 
-// MayPass reports whether l, which Unlock has ended, may be handed over now. The attempt that acquired the
-// lock must have begun less than chain ago, at least nine tenths of the validity must be left, and the user
-// must not have seen the value.
-//
-// If the user has seen the value, Unlock must release the lock: other code may use the value to ask whether
-// this lease has ended, or to release it a second time. MayPass hides the value, so that nobody sees it
-// after this check.
+// MayPass reports whether l, which Unlock has ended, may be handed over: the lock was acquired less than chain ago,
+// nine tenths of the validity are left, and the user has not seen the value, which MayPass hides.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
 	if l.chain+now.Since(l.First) >= chain || !l.Hide() {
@@ -227,14 +212,12 @@ func (l *Lease) MayPass(chain time.Duration) bool {
 	return l.freshLocked(now)
 }
 
-// freshLocked reports whether nine tenths of the validity are left.
 func (l *Lease) freshLocked(now clock.Instant) bool {
 	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
-// Pass returns the lease that continues l, under other terms with the same timing and owner. The claim with its value
-// and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
-// new lease.
+// Pass returns the lease that continues l, under other terms with the same timing and owner. No node is told, and l
+// does not affect it any more.
 func (l *Lease) Pass(t *Terms) *Lease {
 	other := &Lease{First: clock.Now(), terms: t, rareEnd: &noRareEnd, rare: &noRareLease}
 	l.mu.Lock()
@@ -243,8 +226,6 @@ func (l *Lease) Pass(t *Terms) *Lease {
 	return other
 }
 
-// passFresh gives the claim and the validity of l to other, which is new, if nine tenths of the validity are
-// left. It reports whether they are.
 func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,8 +241,8 @@ func (l *Lease) passLocked(other *Lease) {
 	other.chain = l.chain + other.First.Since(l.First)
 }
 
-// AwaitReplies waits until every command that can set or prolong a key of l has been answered or is known to
-// be lost. It waits no longer than the node deadline, and not after ctx is done. l must have ended.
+// AwaitReplies waits for the replies, or losses, of commands that can set or prolong a key of l, which has ended; at
+// most for the node deadline, or until ctx is done.
 func (l *Lease) AwaitReplies(ctx context.Context) {
 	timer := time.NewTimer(l.terms.Timing.NodeTimeout)
 	defer timer.Stop()

@@ -7,28 +7,24 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A surplus finds the nodes that may have granted a lease more than it has won, such as another permit. Each
-// node decides by itself what it grants, and the lease wins what a quorum has granted. It gives back at once
-// what the other nodes have granted, or grant later. Otherwise nobody else could have it, although nobody
-// uses it.
+// A surplus finds the nodes that may have granted a lease more than it has won, such as another permit: each node
+// decides by itself, and a quorum wins. The rest goes back at once, or nobody else could have it.
 type surplus struct {
 	mu    sync.Mutex
-	won   claim.Winner   // nil until the lease has won
-	early []claim.Answer // by node: the answers that came before
-	nodes claim.Nodes    // the nodes with an early answer
-	twice claim.Nodes    // those of them that were asked twice: each command may have been granted slots of its own
+	won   claim.Winner
+	early []claim.Answer // by node, before won
+	nodes claim.Nodes    // with an early answer
+	twice claim.Nodes    // each command may have been granted something
 }
 
-// heard takes the reply of node i to the acquire. If the lease has won already and the node may have granted a surplus,
-// heard returns what has been won: the surplus must be given back there. other says that the node has granted something
-// else for sure. Before the lease wins, heard only notes the answer, for wins. If it never wins, its release gives back
-// everything.
+// heard takes the reply of node i to the acquire. It returns what the lease has won, if the node may have granted a
+// surplus, and whether that is something else for sure. Before the win it notes the answer.
 func (s *surplus) heard(i int, reply wire.Reply, answer claim.Answer) (won claim.Winner, other bool) {
 	if reply.Fate == wire.NotSent || wire.IsNoScript(reply.Err) { // nothing was executed
 		return nil, false
 	}
 	if reply.Err != nil {
-		answer = claim.Answer{} // the node may have executed the script, at least in part
+		answer = claim.Answer{} // perhaps executed in part
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +42,8 @@ func (s *surplus) heard(i int, reply wire.Reply, answer claim.Answer) (won claim
 	return s.won, answer.Found == claim.Mine
 }
 
-// wins notes what the lease has won. It returns the nodes that have answered and may have granted a surplus, and those
-// of them that have granted something else for sure.
+// wins notes what the lease has won. It returns the nodes that may have granted a surplus, and the others: those that
+// have granted something else for sure.
 func (s *surplus) wins(won claim.Winner) (nodes, others claim.Nodes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +57,6 @@ func (s *surplus) wins(won claim.Winner) (nodes, others claim.Nodes) {
 			}
 		}
 	}
-	clear(s.early) // nobody needs them any more
+	clear(s.early)
 	return nodes, others
 }

@@ -12,42 +12,37 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file makes fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A
-// node that grants the lock raises its register to the token, if that is strictly greater. If a quorum has
-// done so, the lease gets the token: any later attempt needs one of these nodes, and so must propose a
-// greater token. If the registers are too high, the attempt makes another round with the same value, and
-// with a token greater than any that it has seen.
+// This file makes fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A node that
+// grants the lock raises its register to the token, if that is strictly greater. If a quorum has done so, the lease
+// gets the token: any later attempt needs one of these nodes, and so a greater token. If registers are too high, the
+// attempt makes another round with the same value, and a token greater than any that it has seen.
 //
-// Somebody may have set a register to a value that no client can have written. If it is not below the proposal, it is
-// the node's error, and the attempt does not follow it. Only if a quorum of nodes has such values, the clock of a client
-// must have been wrong. Then the next proposal is just above the highest value that a quorum reaches: a value that fewer
-// nodes exceed may be a lie.
+// A register that no client can have written is the node's error, and not followed. Only if a quorum has such values, a
+// client's clock was wrong. Then the next proposal is just above the highest value that a quorum reaches: fewer nodes
+// may lie.
 
 const (
-	// fenceTTL is how long a register is kept after its last use. It must exceed
-	// the skew of the clients' clocks.
+	// fenceTTL is how long an unused register is kept. It must exceed the skew of the clients' clocks.
 	fenceTTL = 24 * time.Hour
 
-	// maxCatchUps is how many more rounds an attempt makes, at most, to get a token.
+	// maxCatchUps is how many more rounds an attempt makes to get a token.
 	maxCatchUps = 2
 
-	// fenceSkew is by how much the clocks of clients may differ without harm, if a node has forgotten its
-	// registers (pool.WithRestartGuard).
+	// fenceSkew is by how much clients' clocks may differ if a node has forgotten its registers
+	// (pool.WithRestartGuard).
 	fenceSkew = 10 * time.Second
 
-	// endOfTokens is above all tokens. A register of this value or more is never followed.
+	// endOfTokens is above all tokens. No register that high is followed.
 	endOfTokens = 1 << 63
 )
 
-// fence returns the Fence with a token; a token of 0 means none.
 func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
-// proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
-// token after the highest one that is known for the names, whichever is greater. A token that is far ahead of the clock
-// does not count: if the registers are still there, a quorum shows them again; otherwise somebody has deleted them, to
-// bring the tokens of the name back.
+// proposal returns the first proposal: the wall clock in microseconds, or the token after the highest known one, if
+// greater. A known token far ahead does not count: a quorum shows it again, or somebody has deleted the registers to
+// bring tokens back.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	if known := t.highest(names); !isFar(known, start) {
 		return max(micros(start), known+1)
@@ -55,10 +50,8 @@ func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	return micros(start)
 }
 
-// micros returns the wall clock in microseconds.
 func micros(at clock.Instant) uint64 { return uint64(max(at.Wall.UnixMicro(), 1)) }
 
-// notStored returns why an answer that grants the lock does not grant the token, nil if it does.
 func notStored(d claim.Detail) error {
 	if d.Stored {
 		return nil
@@ -66,19 +59,17 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's
-// clock, which says now.
+// isFar reports whether no client can have written a register: it is more than fenceTTL ahead of the clock.
 func isFar(register uint64, now clock.Instant) bool {
 	return register >= endOfTokens || register > micros(now)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
-// A farRegister is the error of a node whose register no client can have written.
+// A farRegister is the error of a node whose register is far.
 type farRegister struct {
-	lines []string // of the claim: the value is in the register of one of them
+	lines []string // the value is in one of their registers
 	value uint64
 }
 
-// NotCounted implements quorum.NotCounted.
 func (*farRegister) NotCounted() {}
 
 func (e *farRegister) Error() string {
@@ -92,7 +83,7 @@ func (e *farRegister) Error() string {
 	return fmt.Sprintf("%s %s is at %d, which no client can have written", which, strings.Join(keys, ", "), e.value)
 }
 
-// shownByQuorum returns the highest value that the registers of a quorum of nodes reach.
+// shownByQuorum returns the highest value that the registers of a quorum reach.
 func shownByQuorum(res quorum.Result) (shown uint64) {
 	for _, value := range res.Votes {
 		r, nodes := value.Answer.Details().Register, claim.Nodes(0)
@@ -108,17 +99,16 @@ func shownByQuorum(res quorum.Result) (shown uint64) {
 	return shown
 }
 
-// maxKnown bounds how many tokens are remembered. A forgotten token may cost an attempt one more round.
+// maxKnown bounds the memory. A forgotten token may cost a round.
 const maxKnown = 4096
 
 // Tokens are the highest fencing tokens that this process has seen, by the name of the lock.
 type Tokens struct {
 	mu      sync.Mutex // guards what follows
 	byName  map[string]uint64
-	ignored map[string]claim.Nodes // by name: the nodes whose register observers have been told to be ignored
+	ignored map[string]claim.Nodes // nodes whose register observers know to be ignored
 }
 
-// highest returns the highest token that is known for any of the names.
 func (t *Tokens) highest(names []string) (token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,8 +118,8 @@ func (t *Tokens) highest(names []string) (token uint64) {
 	return token
 }
 
-// Raise notes that a token has been seen. It counts for each of the names, although the register of only one of
-// them may be that high: an attempt for several names needs a token that is higher than all their registers.
+// Raise notes that a token has been seen, for all the names: an attempt for several needs one above all their
+// registers.
 func (t *Tokens) Raise(names []string, token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +134,6 @@ func (t *Tokens) Raise(names []string, token uint64) {
 	}
 }
 
-// ignores notes that the register of a name is ignored on node i, and reports whether that is news.
 func (t *Tokens) ignores(name string, i int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

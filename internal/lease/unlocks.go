@@ -9,23 +9,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// An Unlocks is what a Mutex remembers of its last Unlock: calls that come while it is under way wait for its outcome, and
-// calls that come after it has failed ask what has become of the release. The mutex of the Mutex guards it.
+// An Unlocks is what a Mutex remembers of its last Unlock, for calls that come during it or after its failure. The
+// mutex of the Mutex guards it.
 type Unlocks struct {
-	lease *Lease     // what the Unlock releases; nil if there is nothing to remember, or if it is adopted
-	last  *Unlocking // nil until a call waits for the Unlock, or it has failed, unless its lease is adopted
+	lease *Lease     // nil if adopted, or nothing is remembered
+	last  *Unlocking // made when a call waits, when the Unlock fails, or for an adopted lease
 }
 
 // An Unlocking is one Unlock, as other calls see it.
 type Unlocking struct {
-	from  any           // what the lease is adopted from, because it is made only after the Unlock has begun; otherwise nil
-	done  chan struct{} // closed when the Unlock has ended, or is forgotten; the rest does not change from then on
-	lease *Lease        // nil if it is forgotten
+	from  any           // what an adopted lease comes from; otherwise nil
+	done  chan struct{} // closed when the Unlock has ended or is forgotten: the rest is fixed
+	lease *Lease        // nil if forgotten
 	ok    bool
 	err   error
 }
 
-// Begin remembers an Unlock of l, or of a lease that will be adopted from a pointer, instead of any other.
+// Begin remembers an Unlock of l, or of a lease to be adopted from a pointer.
 func (u *Unlocks) Begin(l *Lease, from any) {
 	u.Forget()
 	u.lease = l
@@ -42,8 +42,8 @@ func (u *Unlocks) Last() *Unlocking {
 	return u.last
 }
 
-// End notes how the Unlock of l has ended; for from see Begin. l is nil if the Unlock has panicked before there was a
-// lease. If nothing more can be learned of the Unlock, later calls find none.
+// End notes how the Unlock has ended, and forgets it if nothing more can be learned. l is nil after a panic. For from
+// see Begin.
 func (u *Unlocks) End(l *Lease, from any, ok bool, err error) {
 	if from == nil && u.lease != l || from != nil && (u.last == nil || u.last.from != from) {
 		return // the Mutex has been locked again
@@ -84,18 +84,18 @@ func (u *Unlocking) HasEnded() bool {
 	}
 }
 
-// Wait waits until the Unlock has ended, and reports false if ctx is done before.
+// Wait waits until the Unlock has ended. It reports false if ctx is done before.
 func (u *Unlocking) Wait(ctx context.Context) bool {
 	return Await(ctx, u.done)
 }
 
-// Outcome returns what the Unlock, which has ended, has returned. known is false if it is forgotten.
+// Outcome returns what the Unlock has returned. known is false if it is forgotten.
 func (u *Unlocking) Outcome() (ok bool, err error, known bool) { //nolint:revive // err is no failure of this call
 	return u.ok, u.err, u.lease != nil
 }
 
-// Retry repeats the release of the Unlock, which has failed, at once where a repetition is due later, and waits for the
-// nodes, for the node deadline. It reports whether a quorum has confirmed the release by then, before the validity ended.
+// Retry repeats the release of a failed Unlock at once where that is due later, and waits for the node deadline. It
+// reports whether a quorum has confirmed the release in time.
 func (u *Unlocking) Retry(ctx context.Context) bool {
 	l, rel := u.lease, u.lease.failedRelease()
 	k, r := l.terms.Keeper, l.writes.needRare()
@@ -112,7 +112,7 @@ func (u *Unlocking) Retry(ctx context.Context) bool {
 	}
 }
 
-// Outlives notes that the release, whose Wait has returned res, goes on after its Unlock has failed.
+// Outlives notes that the release goes on after its Unlock has failed with the result res of Wait.
 func (rel *Release) Outlives(res quorum.Result) {
 	granted := claim.Nodes(0)
 	for i, v := range res.Votes {
@@ -130,7 +130,6 @@ func (rel *Release) Outlives(res quorum.Result) {
 	r.failedLocked().release = rel
 }
 
-// failedRelease returns the release of an Unlock that has failed, nil if there is none.
 func (l *Lease) failedRelease() *Release {
 	r := l.writes.rare.Load()
 	if r == nil {

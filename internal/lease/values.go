@@ -12,95 +12,86 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// usedValues remembers the values that may come back: those that users' functions have made, and those of adopted leases.
-// The whole process shares it, because several Redsyncs may work on the same nodes.
+// usedValues serves the whole process: several Redsyncs may work on the same nodes.
 var usedValues valueLog
 
-// A valueLog lets a value come back on its name, although nodes cannot tell the commands of two leases with one value apart.
-// Only deleting the key of the later lease breaks a lock. So a new lease may use the value under these rules:
+// A valueLog lets a value come back on its name: one of a user's function, or of an adopted lease. Nodes cannot tell
+// the commands of two leases with one value apart, so an early one could delete the key of the later lease. These rules
+// prevent that:
+//  1. No other lease of the process relies on keys with the value: none is being acquired or held, and none of its keys
+//     stay for a minimal hold, a lock delay or the receiver of Detach. Otherwise an attempt finds the lock taken, and sends
+//     nothing.
+//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
+//     that it leaves no key. A later one changes the queues alone, because the release of the new lease deletes what is
+//     left. The release of an adopted lease is not repeated any more: there may have been no key. The outcome of an Unlock
+//     is what its release finds, so a new lease waits for it if its commands may overtake that release.
+//  3. A node counts for the new lease only if no command of an earlier one can still come there: each was answered or
+//     never sent, and the releases have ended. On one ordered connection it is enough that the node has answered before
+//     it answers the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts there.
 //
-//  1. No other lease of the process relies on keys with the value. A lease does while it is being acquired or is held. It
-//     also does while its keys stay on purpose: for a minimal hold, for a lock delay, or for the receiver of Detach. As
-//     long as there is such a lease, a new attempt finds the lock taken. It sends nothing, so it rolls nothing back.
-//  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so that
-//     it leaves no key. A release that begins later changes the queues alone, because the release of the new lease
-//     deletes what the earlier ones have left. The release of an adopted lease is not repeated any more: it may not even
-//     know whether there was a key.
-//     The outcome of an Unlock that is under way is what its release finds. So a new lease whose commands may overtake that
-//     release, on connections of its own, waits for the outcome first.
-//  3. A node counts for the new lease only if no command of an earlier one can still come there. The node has answered the
-//     command, or the command was never sent. A release must have ended, because it may be sent again. On one ordered
-//     connection it is enough that the node has answered before it answers the acquire. Any other node is doubted: no
-//     grant, extension or check of the new lease counts there. A doubted node never counts again for that lease. So the
-//     late command may come at any time.
+// If a reply is lost with its connection, rule 3 doubts the node until
+//   - another server process answers for it: the connections of the earlier process have ended, or
+//   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection, so the
+//     kernel and the network deliver its bytes within that time, or never. A frozen server runs what it has received
+//     before it reads the next command.
 //
-// A reply may be lost with its connection. Then rule 3 doubts the node, but not for ever. The doubt ends when
-//
-//   - another server process answers for the node: the connections of the earlier process ended with it, or
-//   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection before it
-//     reports the loss, so only the kernel and the network still have bytes of it. They deliver them within that time, or
-//     never. They may have reached a server that was frozen then. A server that answers on a later connection has run what
-//     it had received on the earlier one before it reads the next command.
-//
-// So a doubt ends with the first attempt that the node answers deliveredWithin after the loss, and no value is locked out
-// for good. The expiry of the keys bounds none of this: a release that comes late deletes whatever has its value.
-//
-// Leases of other processes are out of sight: two processes must not have one value for one name.
+// The expiry of the keys bounds none of this: a late release deletes whatever has its value. Leases of other processes
+// are out of sight: two processes must not have one value for one name.
 type valueLog struct {
-	mu    sync.Mutex // guards what follows; it comes before sharing.mu
+	mu    sync.Mutex // guards what follows; before sharing.mu
 	uses  map[usedValue][]*use
-	count int // of uses, by value
-	sweep int // the count at which uses that are over are looked for
+	count int // of uses
+	sweep int // the count at which to look for uses that are over
 }
 
 // A usedValue is a value on one line of its claim.
 type usedValue struct{ line, value string }
 
 const (
-	// deliveredWithin is for how long bytes of a closed connection may be on their way. Linux sends them again for 102 s
+	// deliveredWithin bounds how long bytes of a closed connection are on their way. Linux sends them for 102 s
 	// (tcp_orphan_retries).
 	deliveredWithin = 2 * time.Minute
 
-	// forgetsAfter is when a loss is forgotten even if the node has not answered since. It bounds the memory.
+	// forgetsAfter is when a loss is forgotten, to bound the memory.
 	forgetsAfter = time.Hour
 
 	leastSweep = 1 << 10
-	mostUses   = 1 << 17 // beyond that, losses are forgotten after deliveredWithin
+	mostUses   = 1 << 17 // then losses are forgotten after deliveredWithin
 )
 
 // A use is what one lease does with a value that may come back.
 type use struct {
 	set     *quorum.Set
 	keys    []usedValue
-	before  atomic.Pointer[[]earlier] // the uses for which nodes were doubted when this one began; nil once it is over
-	doubted atomic.Uint64             // the claim.Nodes that do not count
-	renewed atomic.Int64              // the monotonic time at which a node can last have set the TTL of a key
+	before  atomic.Pointer[[]earlier] // on whose account nodes were doubted at the beginning; nil once it is over
+	doubted atomic.Uint64             // nodes that do not count
+	renewed atomic.Int64              // monotonic: when a node can last have set a TTL
 	nodes   []nodeUse
 	adopted bool
 
 	unordered atomic.Bool // a pool has not promised the order of execution
 
 	// Guarded by valueLog.mu:
-	lease      *Lease        // nil once nothing of it matters but the losses
+	lease      *Lease        // nil once only the losses matter
 	released   bool          // or its adoption has failed
 	superseded bool          // no release of it begins any more
-	unlocking  chan struct{} // closed when its Unlock has its outcome; nil if none is under way
-	releases   int           // how many are under way, if it is adopted; each may be sent, or sent again
+	unlocking  chan struct{} // closed when its Unlock has its outcome
+	releases   int           // under way, if it is adopted; each may be sent again
 }
 
-// An earlier is a use for which nodes were doubted when a later one began.
+// An earlier is a use that casts doubt on nodes of a later one.
 type earlier struct {
 	*use
-	on claim.Nodes // the doubted ones
+	on claim.Nodes
 }
 
-// A nodeUse is what one lease does on one node.
+// A nodeUse is a use on one node.
 type nodeUse struct {
-	open atomic.Int64         // how many of its commands have no reply yet, and how many of its releases have not ended
-	lost atomic.Pointer[loss] // the last reply that was lost; nil if none was
+	open atomic.Int64         // commands without a reply, and releases that have not ended
+	lost atomic.Pointer[loss] // the last one
 }
 
-// A loss is when a reply was lost, and which server process owed it ("" if that is not known).
+// A loss is when a reply was lost, and the server process that owed it, if known.
 type loss struct {
 	at     time.Duration
 	server string
@@ -118,14 +109,13 @@ func (u *use) ended(i int, fate wire.Fate) {
 	if u == nil {
 		return
 	}
-	u.heard(i, fate) // first, or the node would look free of doubt in between
+	u.heard(i, fate) // first, or the node would look free of doubt
 	if fate != wire.NotSent {
 		u.renewed.Store(int64(clock.Now().Mono))
 	}
 	u.nodes[i].open.Add(-1)
 }
 
-// replied notes the reply to a command to node i.
 func (u *use) replied(i int, reply wire.Reply) {
 	if u == nil {
 		return
@@ -136,8 +126,7 @@ func (u *use) replied(i int, reply wire.Reply) {
 	u.ended(i, fateOf(reply))
 }
 
-// fateOf returns Unknown if the client has sent a request more than once: an earlier sending may still be executed. Otherwise
-// it returns the fate of the reply.
+// fateOf returns Unknown if a request was sent twice: the first sending may still be executed.
 func fateOf(reply wire.Reply) wire.Fate {
 	if reply.Resent && reply.Fate == wire.Answered {
 		return wire.Unknown
@@ -145,18 +134,15 @@ func fateOf(reply wire.Reply) wire.Fate {
 	return reply.Fate
 }
 
-// heard notes what became of a command to node i. Other commands may follow before ended, such as a release again.
 func (u *use) heard(i int, fate wire.Fate) {
 	if fate == wire.Unknown {
 		u.nodes[i].lost.Store(&loss{clock.Now().Mono, u.set.RunID(i)})
 	}
 }
 
-// isDoubted reports whether node i does not count.
 func (u *use) isDoubted(i int) bool { return claim.Nodes(u.doubted.Load()).Has(i) }
 
-// heardInOrder notes that node i has answered the acquire on an ordered connection. All that was sent there before has been
-// executed before.
+// heardInOrder notes that node i, on an ordered connection, has executed all that was sent there before the acquire.
 func (u *use) heardInOrder(i int) {
 	if !u.isDoubted(i) {
 		return
@@ -173,12 +159,11 @@ func (u *use) heardInOrder(i int) {
 	u.doubted.And(^uint64(claim.Nodes(0).With(i)))
 }
 
-// isQuietOn reports whether no command of u can come to node i after what was sent there last on the connection of u.
+// isQuietOn reports whether no command of u can come to node i after those sent on the connection of u.
 func (u *use) isQuietOn(set *quorum.Set, i int) bool {
 	return u.set == set && u.nodes[i].open.Load() == 0 && u.nodes[i].lost.Load() == nil
 }
 
-// isOpen reports whether a command of u has no reply yet.
 func (u *use) isOpen() bool {
 	for i := range u.nodes {
 		if u.nodes[i].open.Load() > 0 {
@@ -188,7 +173,7 @@ func (u *use) isOpen() bool {
 	return false
 }
 
-// takesLocked reports whether the keys of u must stay: see rule 1.
+// takesLocked reports whether keys of u must stay: see rule 1.
 func (u *use) takesLocked(now clock.Instant) bool {
 	l := u.lease
 	if l == nil {
@@ -206,30 +191,29 @@ func (u *use) takesLocked(now clock.Instant) bool {
 		return l.outlivesLocked(now)
 	case u.released:
 		return false
-	case l.state == Over && l.rareEnd.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive the lease
+	case l.state == Over && l.rareEnd.cause == nil, t.TTL > t.Expiry, t.MinHold > 0: // detached, or the keys outlive it
 		return u.isOpen() || u.keysLast(now)
 	}
 	return false
 }
 
-// outlivesLocked reports whether the release of l, which Unlock has ended, may have kept its keys for the rest of a minimal hold.
 func (l *Lease) outlivesLocked(now clock.Instant) bool {
 	t := &l.terms.Timing
 	return l.outlived && sum(t.MinHold, t.Drift.Of(t.MinHold)) > now.Mono-l.First.Mono
 }
 
-// keysLast reports whether a key that u has set may still be there, if all of its commands have ended. u must have its lease.
+// keysLast reports whether a key of u may still be there. u must have its lease.
 func (u *use) keysLast(now clock.Instant) bool {
 	return u.lease.terms.Timing.lasts(time.Duration(u.renewed.Load()), now) >= 0
 }
 
-// An inquiry is what nodes have answered to a question that was sent for nothing else.
+// An inquiry is a question to all nodes, and who has answered.
 type inquiry struct {
 	sent  time.Duration
 	heard claim.Nodes
 }
 
-// doubts returns the nodes of set to which a command of u may still come. asks reports whether an inquiry may change that.
+// doubts returns where a command of u may still come, and whether an inquiry may change that.
 func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes claim.Nodes, asks bool) {
 	for i := range set.Nodes {
 		for j := range u.nodes {
@@ -251,13 +235,12 @@ func (u *use) doubts(set *quorum.Set, q *inquiry, now time.Duration) (nodes clai
 	return nodes, asks
 }
 
-// isOver reports whether the command that belongs to the reply cannot come any more: server answers for node i now, and q is
-// the last inquiry.
+// isOver reports whether the command cannot come any more. server answers for node i now.
 func (l *loss) isOver(server string, q *inquiry, i int) bool {
 	return l.server != "" && server != "" && server != l.server || q.heard.Has(i) && q.sent-l.at >= deliveredWithin
 }
 
-// meets reports whether u has a node that may be one of set, and whether an inquiry may change that.
+// meets reports whether u and set may have a common node, and whether an inquiry may change that.
 func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	if u.set == set {
 		return true, false
@@ -271,8 +254,8 @@ func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	return meets, meets && asks
 }
 
-// mayUse reports whether l may use its value, which a user's function has made. It asks the nodes first if what they answer
-// can make more of them count, or can show that another lease with the value is on other nodes.
+// mayUse reports whether l may use its value. It asks the nodes first if answers may end doubts, or show that another
+// lease with the value is elsewhere.
 func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 	q, inquires := &inquiry{}, true
 	for {
@@ -289,12 +272,11 @@ func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 		default:
 			return free
 		}
-		l.First = clock.Now() // nothing has been sent for the lock yet
+		l.First = clock.Now()
 		l.validity.Start = l.First
 	}
 }
 
-// inquire asks all nodes.
 func (l *Lease) inquire(ctx context.Context, limits quorum.Limits) *inquiry {
 	q := &inquiry{sent: clock.Now().Mono}
 	round := l.terms.Keeper.Set.Start(ctx, quorum.Ping{}, true)
@@ -307,9 +289,8 @@ func (l *Lease) inquire(ctx context.Context, limits quorum.Limits) *inquiry {
 	return q
 }
 
-// begin notes that l begins to use its value, unless another lease has it. inquires says that the caller can make an inquiry:
-// if that is useful, begin changes nothing, and reports asks. It also changes nothing, and returns unlocking, if the outcome
-// of an Unlock must come first.
+// begin notes that l begins to use its value, unless another lease has it. It changes nothing if an inquiry, which the
+// caller can make, would help (asks), or if an Unlock comes first (unlocking).
 func (v *valueLog) begin(l *Lease, q *inquiry, inquires bool) (free, asks bool, unlocking <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -358,7 +339,6 @@ func newUse(l *Lease) *use {
 	return u
 }
 
-// addLocked makes u the use of its lease's value.
 func (v *valueLog) addLocked(u *use, now clock.Instant) {
 	if u.lease.rare == &noRareLease {
 		u.lease.rare = &rareLease{}
@@ -380,7 +360,6 @@ func (v *valueLog) addLocked(u *use, now clock.Instant) {
 	v.sweep = max(leastSweep, 2*v.count)
 }
 
-// pruneLocked forgets the uses of key that are over.
 func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 	all := v.uses[key]
 	kept := all[:0]
@@ -398,7 +377,6 @@ func (v *valueLog) pruneLocked(key usedValue, now clock.Instant) {
 	v.uses[key] = kept
 }
 
-// endLocked reports whether u is over, and lets go of what only a use that goes on needs.
 func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	if u.isOpen() || u.releases > 0 && !u.superseded || u.lease != nil && !u.isDoneLocked(now) {
 		return false
@@ -417,15 +395,14 @@ func (v *valueLog) endLocked(u *use, now clock.Instant) bool {
 	return true
 }
 
-// isDoneLocked reports whether the lease of u has been released, or its keys must have run out. It does not change the lease,
-// which may be that of another test, with a clock of its own.
+// isDoneLocked must not change the lease, which may be that of another test, with a clock of its own.
 func (u *use) isDoneLocked(now clock.Instant) bool {
 	u.lease.mu.Lock()
 	defer u.lease.mu.Unlock()
 	return u.superseded || u.released && !u.lease.outlivesLocked(now) || !u.keysLast(now)
 }
 
-// settled forgets u if it is over. Each release of it calls settled at its end.
+// settled is called at the end of each release of u.
 func (v *valueLog) settled(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -445,7 +422,6 @@ func ForgetValues() {
 	usedValues.uses, usedValues.count = nil, 0
 }
 
-// mayComeBack reports whether the value of l may come back on its name: a user's function has made it, or l was adopted.
 func (l *Lease) mayComeBack() bool {
 	if l.rare.use != nil || l.Try > 0 || l.writes != &l.ownWrites { // handed over
 		return l.rare.use != nil
@@ -455,7 +431,7 @@ func (l *Lease) mayComeBack() bool {
 	return l.value.shown
 }
 
-// join makes l, which is adopted, one of the leases that use its value. It supersedes none.
+// join makes l, which is adopted, use its value. It supersedes no other.
 func (v *valueLog) join(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -469,15 +445,14 @@ func (v *valueLog) joinLocked(l *Lease) *use {
 	return l.rare.use
 }
 
-// leave notes that l, which join has added, was not adopted after all.
 func (v *valueLog) leave(l *Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l.rare.use.released = true
 }
 
-// release notes that a release of l begins, and reports true, unless a later lease has the value. whole says that nothing is
-// left of l after the release, awaited that a caller will call decided.
+// release notes that a release of l begins. It reports false if a later lease has the value. whole says that nothing is
+// left of l, awaited that the caller calls decided.
 func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -494,12 +469,11 @@ func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 		return true
 	}
 	for i := range u.nodes {
-		u.sending(i) // until the release has ended there
+		u.sending(i) // until the release has ended
 	}
 	return true
 }
 
-// decided notes that the Unlock of u has its outcome.
 func (v *valueLog) decided(u *use) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -509,7 +483,6 @@ func (v *valueLog) decided(u *use) {
 	}
 }
 
-// sendsRelease notes that a release of u, which is adopted, is sent to node i. It reports false if u is superseded.
 func (v *valueLog) sendsRelease(u *use, i int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -519,8 +492,7 @@ func (v *valueLog) sendsRelease(u *use, i int) bool {
 	return !u.superseded
 }
 
-// takenHere returns the outcome of an attempt whose value another lease of this process has: every node has refused, and none
-// was asked.
+// takenHere returns the outcome if another lease has the value: all nodes refuse unasked.
 func (t *Terms) takenHere() Outcome {
 	set := t.Keeper.Set
 	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: make([]claim.Vote, len(set.Nodes))}
