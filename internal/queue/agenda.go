@@ -8,36 +8,36 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// An agenda is why and when a waiter tries next. It takes no lock, reads no clock and does no I/O: a view gives it what
-// it needs. Each attempt begins with an empty agenda.
+// An agenda is why and when a waiter tries next. It takes no lock, reads no clock and does no I/O. Each attempt begins
+// with an empty one.
 type agenda struct {
-	ready          bool      // try at once
-	followsRelease bool      // try right after a release of this process: no other process is known to wait
+	ready          bool
+	followsRelease bool      // try right after a release: no other process is known to wait
 	polls          bool      // the retry delay of its pacer is over
 	shown          uint8     // how often the ticket was shown since the last attempt
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it
 	pauseEnd       time.Time // before that it does not try: see haste.go
-	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split ends
+	runsOut        time.Time // when what refused the last attempt runs out, or the pause after a split ends
 	refresh        time.Time // when the ticket must be shown again
 }
 
-// maxShown is how often a waiter that rests shows its ticket before it makes an attempt instead. An attempt costs one
-// command more, but only it tells how long the lock is still taken, and whether a quorum answers.
+// maxShown is how often a resting waiter shows its ticket before it makes an attempt. An attempt costs one command
+// more, but tells how long the lock is still taken, and whether a quorum answers.
 const maxShown = 3
 
 const (
-	// aliveFor is for how long a waiter counts as alive after it has shown its ticket to the nodes.
+	// aliveFor is how long a ticket counts after it was shown to the nodes.
 	aliveFor = script.AliveFor * time.Millisecond
 
 	showEvery = aliveFor / 2
 )
 
-// A news is what a waiter has learned of one of its names since its last attempt began.
+// A news is what a waiter has learned of a name since its last attempt began.
 type news struct {
-	woken claim.Nodes // they have told it that the name is free
-	freed claim.Nodes // there its attempt found the name free, and its release leaves it free
-	taken claim.Nodes // there its attempt found the name taken
-	ended bool        // something that held the name has ended
+	woken claim.Nodes // on these nodes, as they have told it
+	freed claim.Nodes // on these nodes its attempt found the name free, and leaves it free
+	taken claim.Nodes // on these nodes it did not
+	ended bool        // something that held the name has
 	told  bool        // by a message, or by a release of this process
 }
 
@@ -46,12 +46,12 @@ type event int
 
 const (
 	nothing event = iota
-	handed        // it has been handed the lock
+	handed
 	tryNow
-	elapsed      // its own retry delay is over
-	prompted     // that of its pacer is
-	notFirst     // it is neither the first in line nor the pacer: nothing to do
-	showTicket   // instead of an attempt
+	elapsed  // its own retry delay is over
+	prompted // that of its pacer is
+	notFirst // neither the first nor the pacer
+	showTicket
 	unsubscribed // it should try, but no subscription is open
 	ended        // by the context or Close
 )
@@ -60,27 +60,26 @@ const (
 type view struct {
 	now       time.Time // zero if nothing below needs it
 	handedOff bool
-	first     bool      // it is the first in its line
-	paces     bool      // it is not the first, but decides when the first polls
-	shows     bool      // it may not try, but shows its ticket: see lines.showsLocked
-	rests     bool      // it is the first, and the nodes can wake it
+	first     bool      // the first in its line
+	paces     bool      // not the first, but decides when the first polls
+	shows     bool      // see lines.showsLocked
+	rests     bool      // see Group.isWakableLocked
 	tick      time.Time // when its retry delay is over
 
 	// Set for the first in line only.
 	collides bool          // see lines.collidesLocked
 	held     time.Duration // for how much longer this process holds the lock
-	free     claim.Nodes   // the nodes that count on which the name is free
+	free     claim.Nodes   // see listening.freeLocked
 	hopeless bool          // see listening.isHopelessLocked
-	quiet    time.Time     // until then it tries only if a quorum is free: see splits.quiet
+	quiet    time.Time     // until then it tries only if a quorum is free
 	rule     claim.Rule
-	from     time.Time // until then it waits to hear the nodes: see subscriber.hears
-	listens  bool      // it hears nodes, or need not
+	from     time.Time // see call.hears
+	listens  bool
 }
 
-// next returns what the waiter must do now. If that is nothing, it also returns when the waiter must look again; a zero
-// time means never. A waiter that is notFirst also wakes up when pace.sleep tells.
+// next returns what the waiter must do now, and when it must look again if that is nothing. A zero time means never.
 func (v view) next(a agenda) (event, time.Time) {
-	var shows time.Time // when it shows its ticket
+	var shows time.Time
 	if v.shows {
 		shows = a.refresh
 	}
@@ -143,13 +142,13 @@ const maxAhead = 256
 // minTry is the least retry delay, unless a taken lock is why the try failed.
 const minTry = 10 * time.Millisecond
 
-// A pace holds the retry delays of a waiter. Only the waiter's goroutine uses it. A waiter behind others sleeps through
-// its delays. If its tries are limited, it wakes up when the last delay is over, and gives up.
+// A pace holds the retry delays of a waiter, for its goroutine only. A waiter behind others sleeps through its delays.
+// If its tries are limited, it wakes up when the last delay is over.
 type pace struct {
 	delay func(tries int) time.Duration
 	limit int // the last try; 0: none
 
-	try  int       // the number of the last one that was made or passed over
+	try  int       // the last one that was made or passed over
 	tick time.Time // when the delay after that is over
 
 	last   time.Duration   // that begin has drawn
@@ -157,7 +156,7 @@ type pace struct {
 	asleep bool            // ignores tick
 }
 
-// begin begins a delay after the current try, no shorter than least. If it is negative, begin reports false.
+// begin begins the delay after the current try, unless that is negative.
 func (p *pace) begin(least time.Duration) bool {
 	p.last = p.draw()
 	if p.last < 0 {
@@ -177,7 +176,7 @@ func (p *pace) draw() time.Duration {
 }
 
 // sleep makes the waiter ignore tick, and returns when it must wake up: when the delays before the last try are over,
-// at most maxAhead of them and none after a negative one. Without a limit it draws none and returns the zero time.
+// or those that can be drawn ahead. Without a limit it returns the zero time.
 func (p *pace) sleep() time.Time {
 	p.asleep = true
 	if p.limit == 0 {
@@ -205,8 +204,8 @@ func (p *pace) pass() {
 	p.tick = p.tick.Add(d)
 }
 
-// wake ends the sleep. It passes over the tries that were due meanwhile, as far as sleep has drawn the delays after
-// them. Without a limit the current delay begins anew if it is over.
+// wake ends the sleep, and passes over tries that were due meanwhile. Without a limit, a delay that is over begins
+// anew.
 func (p *pace) wake(now time.Time) {
 	p.asleep = false
 	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {

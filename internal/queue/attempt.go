@@ -21,12 +21,12 @@ import (
 type turn struct {
 	group      *Group
 	waiter     *waiter
-	number     uint16       // of the attempt
-	place      script.Place // without a ticket it enters no queue
+	number     uint16
+	place      script.Place
 	began      time.Time
-	conclusive bool // a failure is no reason to try again at once
+	conclusive bool // a failure is no reason to repeat it at once
 	leaves     bool // the waiter then waits no longer
-	patient    bool // waits for late nodes even if its votes are split
+	patient    bool // waits for late nodes
 	few        bool // caused by too few nodes: see areFewLocked
 	hasty      bool // caused by news, and not by the time
 
@@ -39,11 +39,9 @@ type turn struct {
 // Room implements lease.Turn.
 func (u *turn) Room() *lease.Room { return &u.room }
 
-// enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Heard implements lease.Turn: the attempt has found some of its names free on node i. If it fails, its release leaves
-// them free there, so they count as free for the next attempt.
+// Heard implements lease.Turn: names were free on node i. If the attempt fails, its release leaves them free there.
 func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
@@ -72,9 +70,9 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	}
 }
 
-// attempt makes one attempt, whose validity counts from start. If it fails, attempt releases what it has left on the
-// nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows, which would show
-// what is in the way.
+// attempt makes one attempt, whose validity counts from start. If it fails, it releases what it has left on the nodes.
+// u is nil if no waiter makes it. final says that no attempt with a ticket follows, which would show what is in the
+// way.
 func (g *Group) attempt(
 	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
@@ -116,15 +114,14 @@ func (g *Group) attempt(
 }
 
 func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
-	defer u.keepTicket()() // also after a panic in a function of the user's
+	defer u.keepTicket()() // also after a panic
 	return lease.Acquire(ctx, u.waiter.terms, start, try, u.place, u)
 }
 
-// keepTicket shows the waiter's ticket again and again during an attempt that may outlast it, so that the waiter keeps
-// its place. Nothing is shown any more once stop has returned.
+// keepTicket shows the waiter's ticket again and again during a long attempt, so that the waiter keeps its place. It
+// shows nothing once stop has returned.
 //
-// Of several queues, only the end of the attempt tells in which one a waiter without fair mode stands. So it does not
-// keep its ticket.
+// Only the end of the attempt tells in which of several queues a waiter stands. Such a waiter keeps no ticket.
 func (u *turn) keepTicket() (stop func()) {
 	if !u.enters() || u.leaves || u.isShort() || u.waiter.standsInOneOfSeveral() {
 		return func() {}
@@ -150,15 +147,14 @@ func (u *turn) keepTicket() (stop func()) {
 	}
 }
 
-// isShort reports whether the attempt is surely shorter than a ticket may go unseen: no connection must be opened, and
-// no node is far away.
+// isShort reports whether no connection must be opened, and no node is far away.
 func (u *turn) isShort() bool {
 	t := u.waiter.terms
 	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
 }
 
-// tell tells observers how the attempt for l has ended, and returns the error that they were told. If an observer
-// panics, tell releases what was acquired, and the waiter leaves the queues.
+// tell tells observers how the attempt for l has ended, and returns the error that they were told. If one panics, tell
+// releases what was acquired.
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	told := false
 	defer func() {
@@ -177,13 +173,13 @@ func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, 
 
 // rollBack releases what the attempt for l has left on the nodes. over says that the waiter waits no longer.
 //
-// The waiter leaves the queues if it gives up, or has not heard a quorum and would only hold up others. If a node
-// denies it a queue, it goes on without queues, except in fair mode. It enters queues later with another ticket,
-// because a late release still removes the former one.
+// The waiter leaves the queues if it gives up, if it has heard no quorum and would only hold up others, or, unless it
+// is fair, if a node denies it a queue. It enters them later with another ticket, because a late release removes the
+// former one.
 //
-// A waiter for several names that is not fair stays in the queue of one of them, the same on every node. If each node
-// chose by itself, the waiter could stand at the head of the queue of a name that is free on a quorum, and keep others
-// from it while it waits for another name. Late answers can change the choice: see lines.reconsiderLocked.
+// A waiter for several names that is not fair stays in the queue of one of them, the same on every node. Otherwise it
+// could stand at the head of the queue of a name that is free on a quorum, and keep others from it while it waits for
+// another name.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
@@ -269,8 +265,8 @@ func (g *Group) showTicket(w *waiter) {
 // runOutJitter keeps waiters apart for which the same TTL runs out.
 const runOutJitter = 10 * time.Millisecond
 
-// runsOut returns when the lock may become free on a quorum although nobody releases it, as the last outcome shows. The
-// zero time says that this is not known or has passed.
+// runsOut returns when the lock may become free on a quorum although nobody releases it: the zero time if that is
+// unknown or past.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int
@@ -305,8 +301,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	return time.Time{}
 }
 
-// after notes the outcome of an attempt, and reports whether the nodes deny the lock of t. For queued see hear. Without
-// EndsIfDenied only keys of another type count.
+// after is note for the lock of t. Without EndsIfDenied only keys of another type count.
 func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	if !t.EndsIfDenied {
 		o.Result.Votes = slices.Clone(o.Result.Votes)
@@ -319,11 +314,9 @@ func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	return d.note(o, queued)
 }
 
-// denials are the denials that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
-// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too.
-//
-// A denial counts until the node gives another answer, or has given none for denialLasts. Denials of several attempts
-// add up, because an attempt may be decided before a denial arrives.
+// denials are those that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
+// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too. Those of
+// several attempts add up, because an attempt may be decided before a denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
@@ -349,7 +342,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 }
 
 // hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
-// may forbid only that. This says nothing of the lock: the next attempt uses no queue.
+// may forbid only that one.
 func (d *denials) hear(i int, v claim.Vote, queued bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

@@ -13,9 +13,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Group is what Redsyncs of one process share if their pools have the same clients in the same order and they decide
-// by the same rule. A program may call New for every request, and is still one process to the nodes. Votes that are a
-// quorum by one rule may not be one by another. A Redsync whose pools do not tell their clients has its own group.
+// A Group is what Redsyncs of one process share if their pools have the same clients in the same order, and they decide
+// by the same rule: a program may call New for every request. Votes that are a quorum by one rule may not be one by
+// another. A Redsync whose pools do not tell their clients has its own group.
 type Group struct {
 	Process script.Process // identifies this process's waiters to the nodes
 	Tokens  lease.Tokens
@@ -27,7 +27,7 @@ type Group struct {
 	leftovers  leftovers
 	holders    holders
 	subscriber subscriber
-	severed    atomic.Bool // the user has closed so many clients that no quorum is left
+	severed    atomic.Bool // no quorum of clients is open any more
 
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
@@ -49,7 +49,6 @@ func (g *Group) Waiting(k *lease.Keeper) map[string]int {
 	return names
 }
 
-// ticketLocked returns w's ticket, made when first needed.
 func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	if w.ticket.IsZero() {
 		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
@@ -61,7 +60,7 @@ func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	return w.ticket
 }
 
-// look ends all waiting and the subscriptions if the user has closed so many clients of set that no quorum is left.
+// look ends all waiting and the subscriptions if the user has closed too many clients.
 func (g *Group) look(set *quorum.Set) {
 	if _, severed := set.Severed(); severed {
 		g.severed.Store(true)
@@ -81,10 +80,10 @@ type groupKey struct {
 	rule    claim.Rule
 }
 
-// A clientList is a comparable list: first is all clients but the last, next is the last.
+// A clientList is a comparable list: all clients but the last, and the last.
 type clientList struct{ first, next any }
 
-// clientsOf returns the clients of these pools, nil if a pool does not tell its client.
+// clientsOf returns a comparable list of the clients of these pools, nil if one does not tell its client.
 func clientsOf(pools []wire.Pool) (list any) {
 	for _, p := range pools {
 		shared, ok := p.(wire.Shared)
@@ -120,7 +119,6 @@ func GroupOf(pools []wire.Pool, rule claim.Rule) *Group {
 	return g
 }
 
-// forgetGroup forgets a group that is gone, unless another has taken its place.
 func forgetGroup(key groupKey) {
 	groups.Lock()
 	defer groups.Unlock()

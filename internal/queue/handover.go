@@ -10,14 +10,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file decides what waiters do when a lock of this process is released. For leases the Group is lease.Waiters.
+// This file decides what waiters do when this process releases a lock.
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and reports whether
 // it did. The value and its validity go to a new lease, which nothing done later with l affects. No node is told.
 //
-// It does so only while nine tenths of the validity are left and until maxChain: then other processes have their turn.
-// The lock stays within one Redsync, because another of the group may be closed meanwhile. If the first in line belongs
-// to another, HandOver reports false, and the release admits that waiter.
+// It does so only while nine tenths of the validity are left, and for maxChain at most: then other processes have their
+// turn. The lock stays within one Redsync, because another of the group may be closed meanwhile.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(chain(t)) {
@@ -39,8 +38,8 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	return true
 }
 
-// ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller, whose context
-// is ctx, waits for the release. No other lease may share the hold of l: see Lease.Leave.
+// ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller waits for it
+// with ctx. No other lease may share the hold of l: see Lease.Leave.
 func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Release {
 	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
@@ -81,8 +80,8 @@ func (g *Group) Hear(l *lease.Lease) {
 	g.subscriber.listen(l.Terms().Keeper.Set, l.Terms().Events)
 }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter in each of its
-// lines: see admission. Lease.Release drops tickets of waiters that have given up meanwhile.
+// releaseAndAdmit releases what l has left on the nodes, and admits waiters: see admission. Lease.Release drops tickets
+// of waiters that have given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if l.Terms().Joins {
@@ -103,8 +102,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter may have given up this ticket. Then the release that removes it may have reached a node before the
-		// release of l put the ticket into the queue. A second release of l removes it.
+		// The waiter has given up the ticket. The release that removes it may have overtaken that of l, which a second
+		// one repairs.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -118,20 +117,20 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// leaveOnWin takes the ticket of a waiter that has won l, and left its line, off the queues, unless it may stay there
-// until l is released: see Lease.Leaver. The same command puts in the ticket of the next waiter of this process.
-// Otherwise a later call of another process could overtake that waiter in between.
+// leaveOnWin takes the ticket of a waiter that has won l, and left its line, off the queues, unless it may stay until l
+// is released: see Lease.Leaver. The same command adds the ticket of the next waiter, so that no later call of another
+// process overtakes it in between.
 func (g *Group) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
 		g.releaseAndAdmit(nobody, lease.Releasing{})
 	}
 }
 
-// entered notes that the release of l, which has been sent, puts a's ticket into a queue. It notes nothing and reports
-// false if the waiter has left its line or given up the ticket meanwhile.
+// entered notes that the release of l puts a's ticket into a queue. It reports false if the waiter has given up that
+// ticket.
 //
-// The waiter must not know l before. A waiter that gives up releases the leases that it knows. If it released a lock
-// before Unlock does, another process could acquire the lock, and Unlock would fail.
+// The waiter must not know l before the release is sent: if it gives up, it releases the leases that it knows. Another
+// process could then acquire the lock before Unlock releases it, and Unlock would fail.
 func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	w := a.waiter
 	ls.mu.Lock()
@@ -155,8 +154,8 @@ func (ls *lines) letTry(w *waiter) {
 
 // An admission says what the first in a line does at a release.
 //
-// If the waiter is without fair mode, and no other process is known to wait, it tries right after the release.
-// Otherwise its ticket enters the queue with the release, and then:
+// Without fair mode, and if no other process is known to wait, it tries right after the release. Otherwise its ticket
+// enters the queue with the release, and then:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
@@ -169,8 +168,7 @@ type admission struct {
 	tries  bool          // it tries right after the release
 }
 
-// admit appends to all what the first in each line of h's claim does at the release of h. heard says that the nodes can
-// be heard.
+// admit appends what the first in each line of h's claim does. heard says that the nodes can be heard.
 func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 	ls, c := &g.lines, h.Claim()
 	ls.mu.Lock()
@@ -190,7 +188,7 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 		first.news[slices.Index(first.names, name)].told = true
 		_, downgraded := c.(*claim.Downgraded) // some nodes may still have a writer's claim
 		if c.Shares() && first.shares() && !downgraded {
-			continue // it waits for something else than a reader
+			continue // a reader does not keep it back
 		}
 		// Before the release: a node may tell the waiter of it before letTry does.
 		first.agenda.followsRelease = !l.others && !first.terms.Fair

@@ -13,23 +13,23 @@ import (
 // tries only if these can make a quorum. If it fails all the same, and no rival holds the lock, it pauses.
 
 const (
-	// maxHasty is how many attempts in a row a waiter makes in haste before it pauses. Mostly the order of the queues
-	// ends a split with the next attempt.
+	// maxHasty is how many attempts in a row a waiter makes in haste. Mostly the order of the queues ends a split with
+	// the next one.
 	maxHasty = 3
 
 	// maxPause bounds the pause, in which the waiter does not show its ticket.
 	maxPause = showEvery / 2
 )
 
-// A Rash switches rules of this file off, for tests that show what they are good for.
+// A Rash switches rules of this file off, for tests.
 type Rash uint8
 
-// The rules, when switched off.
+// What a waiter does without a rule.
 const (
-	HearsAll    Rash = 1 << iota // also nodes that do not count
-	HearsLate                    // also late nodes
-	Hopes                        // a wake-up is a reason to try even if that is hopeless
-	NeverPauses                  // after an attempt
+	HearsAll    Rash = 1 << iota // hears nodes that do not count
+	HearsLate                    // hears late nodes
+	Hopes                        // tries even if that is hopeless
+	NeverPauses                  // makes no pause
 )
 
 // A listening is how a waiter hears nodes.
@@ -39,15 +39,15 @@ type listening struct {
 	patient bool // waits for late nodes
 }
 
-// freeLocked returns the nodes on which the name is free, as far as h knows and votes count: those that have told it,
-// and those on which the release of its last attempt leaves the name free.
+// freeLocked returns the nodes that count on which the name is free: they have told it, or the release of h's last
+// attempt leaves it free.
 func (h listening) freeLocked() claim.Nodes {
 	return (h.news[h.at].woken | h.news[h.at].freed) & h.votesLocked()
 }
 
-// isHopelessLocked reports whether h cannot win before more nodes tell it that the name is free. If a node that had the
-// name taken wakes h, messages of others may be lost. That is a reason to try, unless such an attempt was in vain not
-// long ago, or late nodes are not heard: what they were sent may reach them while others release.
+// isHopelessLocked reports whether h cannot win before more nodes are free. If a node that was taken wakes h, messages
+// of others may be lost. Then h tries, unless such an attempt was in vain not long ago, or late nodes are not heard:
+// what they were sent may reach them while others release.
 func (h listening) isHopelessLocked() bool {
 	if !h.areFewLocked() {
 		return false
@@ -56,15 +56,14 @@ func (h listening) isHopelessLocked() bool {
 	return n.taken&n.woken == 0 || h.votesLocked() != h.terms.Keeper.Set.Rule().All() || h.vain
 }
 
-// areFewLocked reports whether the nodes that have not said that the name is taken, or have woken h since, are no
-// quorum.
+// areFewLocked reports whether the nodes that are not known to be taken are no quorum.
 func (h listening) areFewLocked() bool {
 	n := &h.news[h.at]
 	return h.rash&Hopes == 0 && !h.terms.Keeper.Set.Rule().Quorum(h.votesLocked()&^(n.taken&^n.woken))
 }
 
-// votesLocked returns the nodes whose votes count for the next attempt of h. It leaves out late nodes if the others can
-// make a quorum, because then only a patient attempt waits for them.
+// votesLocked returns the nodes whose votes count for the next attempt. It waits for late nodes only if it is patient,
+// or if the others are no quorum.
 func (h listening) votesLocked() claim.Nodes {
 	set := h.terms.Keeper.Set
 	rule := set.Rule()
@@ -88,8 +87,8 @@ func (w *waiter) isHastyLocked() bool {
 	return !passed(a.runsOut) && !passed(a.refresh)
 }
 
-// afterLocked returns for how long h pauses after an attempt that took so long and has failed with the outcome o. hasty
-// is how many of its last attempts were in haste and in vain. afterLocked also returns the next such number.
+// afterLocked returns for how long h pauses after a failed attempt. hasty is how many of its last attempts were in
+// haste and in vain, and now is the next such number.
 func (h listening) afterLocked(o lease.Outcome, took time.Duration, inHaste bool, hasty int8) (pause time.Duration, now int8) {
 	rule := o.Result.Rule
 	switch {

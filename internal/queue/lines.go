@@ -13,16 +13,15 @@ import (
 
 // lines are the waiters of this process, by name. They decide which of them talks to the nodes.
 type lines struct {
-	count   atomic.Int64  // of lines; can be read without mu
-	tickets atomic.Uint32 // made so far
+	count   atomic.Int64 // can be read without mu
+	tickets atomic.Uint32
 
 	mu     sync.Mutex // guards the lines, and the fields of a waiter and of a sharing whose comment names lines.mu
 	byName map[string]*line
-	sweep  *time.Timer // removes lines that have long been empty
+	sweep  *time.Timer // removes empty lines
 	silent silent
 }
 
-// isFirstLocked reports whether w is the first in every line in which it stands.
 func (ls *lines) isFirstLocked(w *waiter) bool {
 	for _, name := range w.stands() {
 		if ls.byName[name].first() != w {
@@ -32,9 +31,8 @@ func (ls *lines) isFirstLocked(w *waiter) bool {
 	return true
 }
 
-// showsLocked reports whether w keeps its ticket in the queues of all its names while it may not try. In fair mode a
-// waiter for several names does so from when it is the first for one of them. So no later call of another process gets
-// that name while w waits for another.
+// showsLocked reports whether w shows its ticket while it may not try: if it is fair, and the first for one of several
+// names. So no later call of another process gets that name before w.
 func (ls *lines) showsLocked(w *waiter) bool {
 	return len(w.names) > 1 && w.terms.Fair && slices.ContainsFunc(w.names, func(name string) bool {
 		return ls.byName[name].first() == w
@@ -50,7 +48,6 @@ func (ls *lines) pacesLocked(w *waiter) bool {
 	return false
 }
 
-// heldForLocked returns how much longer a lease of this process can hold a name for which w waits.
 func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	for _, name := range w.stands() {
 		left = max(left, ls.byName[name].heldFor())
@@ -58,8 +55,8 @@ func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	return left
 }
 
-// collidesLocked reports whether another waiter that shares a name with w is trying, and one of the two wants several
-// names. The two may stand in different lines, and would take grants from each other.
+// collidesLocked reports whether another waiter that shares a name with w, but may stand in another line, is trying.
+// The two would take grants from each other.
 func (ls *lines) collidesLocked(w *waiter) bool {
 	for _, name := range w.names {
 		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
@@ -76,7 +73,7 @@ func (ls *lines) beginTryLocked(w *waiter) {
 	}
 }
 
-// endTryLocked ends a try of w, if there is one. Waiters that collided with it go on.
+// endTryLocked lets the waiters go on that collided with w.
 func (ls *lines) endTryLocked(w *waiter, to state) {
 	was := w.state
 	w.state = to
@@ -101,8 +98,8 @@ func (ls *lines) endTryLocked(w *waiter, to state) {
 	}
 }
 
-// mayBarge reports whether a first attempt may overtake the lines of these names. It may not while somebody stands in
-// one of them, or while one remembers waiters of other processes: see emptiedLocked.
+// mayBarge reports whether a first attempt may be made: nobody stands in the lines of these names, and none of them
+// remembers waiters of other processes.
 func (ls *lines) mayBarge(names []string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -117,8 +114,8 @@ func (ls *lines) mayBarge(names []string) bool {
 	return true
 }
 
-// whyTaken is for a call that must not overtake others. It returns the last outcome in a line of these names in which
-// somebody waits: of Kind Waiting if there was no attempt. If nobody waits, the Kind is NotAsked.
+// whyTaken returns the last outcome in a line of these names in which somebody waits. Its Kind is Waiting if there was
+// no attempt, and NotAsked if nobody waits.
 func (ls *lines) whyTaken(names []string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -133,8 +130,7 @@ func (ls *lines) whyTaken(names []string) lease.Outcome {
 	return lease.Outcome{}
 }
 
-// join puts w in its lines. why is the outcome of its first attempt. w tries at once, unless that attempt failed
-// because nodes failed or were late.
+// join puts w in its lines. why is the outcome of its first attempt. w tries at once, unless nodes failed or were late.
 func (ls *lines) join(w *waiter, why lease.Outcome) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -146,7 +142,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 			l := ls.lineLocked(name)
 			before := l.first()
 			l.several = append(l.several, w)
-			l.firstChanged(before) // see line.first
+			l.firstChanged(before)
 		}
 	}
 	if answered && len(w.names) > 1 {
@@ -163,9 +159,8 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	}
 }
 
-// moveLocked makes w wait for another of its names, and moves it to the line of that name unless it is fair. queued
-// says that the nodes tell w when that name is free, because they have its ticket. Otherwise w must ask at once: the
-// name may have become free while nobody waited for it.
+// moveLocked makes w wait for another of its names. Unless queued says that nodes have its ticket for that name, it
+// asks at once: the name may have become free while nobody waited for it.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
@@ -190,8 +185,8 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
-// reconsiderLocked makes w wait for another name if a late answer to its last attempt shows that this name keeps it
-// back. Otherwise w could wait for a name that is free on a quorum already, and that nobody will release.
+// reconsiderLocked moves w after a late answer to its last attempt. Otherwise w could wait for a name that is free on a
+// quorum already, and that nobody will release.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
 		ls.moveLocked(w, w.sight.keptBackBy(w.at), w.terms.Fair)
@@ -212,8 +207,7 @@ func (ls *lines) lineLocked(name string) *line {
 	return l
 }
 
-// leave takes w out of its line, unless it was handed the lock, and lets the next waiter try. holder is the lease that
-// w has acquired, if any.
+// leave takes w out of its line, unless it was handed the lock. holder is the lease that it has acquired, if any.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -245,7 +239,7 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	ls.endTryLocked(w, to)
 }
 
-// leftLocked notes that a waiter has left the line of a name. before was the first in it.
+// leftLocked notes that a waiter has left a line. before was the first in it.
 func (ls *lines) leftLocked(name string, before *waiter) {
 	l := ls.byName[name]
 	if l.first() == nil {
@@ -271,7 +265,6 @@ func (ls *lines) prompt(w *waiter) {
 	}
 }
 
-// setMean notes the next retry delay of w, which the user's function has returned.
 func (ls *lines) setMean(w *waiter, delay time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -285,8 +278,8 @@ func (ls *lines) setMean(w *waiter, delay time.Duration) {
 	}
 }
 
-// triedLocked notes that an attempt of w, which is in its line, has ended, and whether it has heard a quorum. A waiter
-// that has won remains in the state trying until it leaves, so that it is not handed the lock as well.
+// triedLocked notes that an attempt of w has ended. A winner stays in the state trying until it leaves its line, so
+// that it is not handed the lock as well.
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	for _, name := range w.stands() {
 		l := ls.byName[name]
@@ -318,8 +311,7 @@ func (ls *lines) emptiedLocked(name string, l *line) {
 	}
 }
 
-// removeEmpty removes the lines that have been empty for aliveFor: what they remember of other processes is out of
-// date.
+// removeEmpty removes the lines that have been empty for aliveFor: what they remember is out of date.
 func (ls *lines) removeEmpty() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -336,7 +328,7 @@ func (ls *lines) removeEmpty() {
 	}
 }
 
-// tellOthers notes whether waiters of other processes were known when the lock of that line was released.
+// tellOthers notes whether a release has found waiters of other processes.
 func (ls *lines) tellOthers(name string, others bool) {
 	if !others && ls.count.Load() == 0 {
 		return
@@ -356,15 +348,14 @@ func (ls *lines) tellOthers(name string, others bool) {
 	}
 }
 
-// nudge makes the first in a line try, because what it waited for has ended.
 func (ls *lines) nudge(name string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.eachFirstLocked(name, (*waiter).nudgeLocked)
 }
 
-// wake notes that the lock is free on node i and that it is the turn of this process. message says that a message tells
-// that, and not a reply. It wakes nobody while this process holds the lock, and never except, which may be nil.
+// wake notes that the lock is free on node i, and that it is the turn of this process. message is false if a reply
+// tells that. wake leaves out except, which may be nil.
 func (ls *lines) wake(name string, i int, message bool, except *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -378,7 +369,6 @@ func (ls *lines) wake(name string, i int, message bool, except *waiter) {
 	})
 }
 
-// nudgeAll lets waiters try for all locks that this process does not hold.
 func (ls *lines) nudgeAll() { ls.eachFirstOfFree((*waiter).nudgeLocked) }
 
 func (ls *lines) lookAgain() {
@@ -391,8 +381,7 @@ func (ls *lines) lookAgain() {
 	}
 }
 
-// wakeAll wakes waiters as if node i had told them that their locks are free, because its messages may have been
-// missed.
+// wakeAll wakes waiters as if by messages of node i, because some may have been missed.
 func (ls *lines) wakeAll(i int) {
 	ls.eachFirstOfFree(func(w *waiter, name string) { w.wakeLocked(name, i, true) })
 }
@@ -407,8 +396,7 @@ func (ls *lines) eachFirstOfFree(do func(w *waiter, name string)) {
 	}
 }
 
-// eachFirstLocked calls do for each waiter that wants the name and may talk to the nodes: the first in its line, and
-// waiters for several names that are first in other lines.
+// eachFirstLocked calls do for each waiter that wants the name and may talk to the nodes, in whichever line it stands.
 func (ls *lines) eachFirstLocked(name string, do func(w *waiter, name string)) {
 	l := ls.byName[name]
 	if l == nil {
@@ -460,8 +448,7 @@ func (s *silent) hasLocked(name string) bool {
 	return noted
 }
 
-// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare. If other
-// processes wait, it stays for a while after its last waiter has left: see mayBarge.
+// A line holds the waiters of this process for one name, in the order of their tickets.
 //
 // Waiters with different settings stand in one line. A short node deadline or a long retry delay of the first must not
 // keep the others from a free lock: see first and pacer.
@@ -473,7 +460,7 @@ type line struct {
 	waiters []*waiter
 	readers int           // among the waiters
 	several []*waiter     // want this name and others, in whichever line they stand
-	trying  int           // how many waiters for this name are
+	trying  int           // how many waiters for this name, in any line
 	pacer   *waiter       // has the shortest retry delay
 	holder  *lease.Lease  // of a waiter for this name, until it is released or over
 	others  bool          // other processes waited when the lock was last released
@@ -483,11 +470,9 @@ type line struct {
 	roomOfWaiters [1]*waiter
 }
 
-// first returns the waiter at the head of the line. l may be nil.
-//
-// But if its last attempt heard no quorum and it is not trying, the next waiter with a longer node deadline takes its
-// place, by the same rule. A fair waiter for several names must be in the same place in all its lines, so there the
-// rule does not apply.
+// first returns the waiter at the head of the line. But if its last attempt heard no quorum, the next waiter with a
+// longer node deadline takes its place. That does not apply to lines with fair waiters for several names, which must
+// have the same place in all their lines. l may be nil.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
@@ -508,8 +493,7 @@ func (l *line) first() *waiter {
 	return first
 }
 
-// put adds w in its place. A new first tries at once: the former first may have been told something that w was not, or
-// has another reason to try.
+// put adds w in its place. A new first tries at once, because it does not know what the former first was told.
 func (l *line) put(w *waiter) {
 	before := l.first()
 	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
@@ -542,7 +526,6 @@ func (l *line) take(w *waiter) {
 	}
 }
 
-// takeServed takes out the readers that have joined a hold.
 func (l *line) takeServed() {
 	isServed := func(w *waiter) bool { return w.state == served }
 	n := len(l.waiters)
@@ -553,19 +536,17 @@ func (l *line) takeServed() {
 	}
 }
 
-// hasWriter reports whether a writer waits for the name. l may be nil.
 func (l *line) hasWriter() bool {
 	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
 }
 
-// paces reports whether the retry delay of w, which is not the first, decides when the first polls: it is the shortest,
-// and that of the first is longer.
+// paces reports whether the retry delay of w, and not that of the first, decides when the first polls.
 func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.mean < l.first().mean
 }
 
-// findPacer chooses the pacer anew, after the former one has left or has a longer delay. No delay in the line is
-// shorter than atLeast, so a first with that delay needs no search.
+// findPacer chooses the pacer anew. No delay in the line is shorter than atLeast, so a first with that delay needs no
+// search.
 func (l *line) findPacer(atLeast time.Duration) {
 	if l.pacer = l.first(); l.pacer == nil {
 		return
@@ -589,15 +570,14 @@ func (l *line) delayChanged(w *waiter, former time.Duration) {
 	}
 }
 
-// heardWithin notes that an attempt of that length has heard a quorum. Waiters with a node deadline at least as long
-// would have heard it, too.
+// heardWithin notes that an attempt of that length has heard a quorum, as waiters with a longer node deadline would.
 func (l *line) heardWithin(took time.Duration) {
 	for _, w := range l.waiters {
 		w.heardTooFew = w.heardTooFew && w.terms.Timing.NodeTimeout < took
 	}
 }
 
-// firstChanged makes the first in line try, and the pacer look again, if before is no longer the first.
+// firstChanged makes the first in line try, unless it was the first before.
 func (l *line) firstChanged(before *waiter) {
 	first := l.first()
 	if first == nil || first == before {
@@ -607,9 +587,8 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease of this process can hold the lock alone. l may be nil. Permits and readers do
-// not count: other permits may be free, and a writer behind a reader must show its ticket to the nodes. Otherwise they
-// would let in later readers of other processes.
+// heldFor returns how much longer a lease of this process can hold the lock alone. That of a reader does not count: a
+// writer behind it must show its ticket, or the nodes would let in later readers of other processes.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0

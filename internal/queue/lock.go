@@ -21,11 +21,9 @@ import (
 // Lock acquires the claim of t for a user's call that began at start. It shares a hold of this process if it can.
 // Otherwise it makes a first attempt, unless others wait: see mayBarge. If that fails, it waits in line until it wins,
 // until limit tries are used up (0 is no limit), or until ctx is done. With limit 1 it joins no line: see tryPastSplit.
-//
-// A call that may share a hold waits in line without a first attempt. If many such calls come at once, one of them
-// makes an attempt, and all share its hold.
-//
 // waits notes that the call has waited, also if it panics.
+//
+// A call that may share a hold waits in line without a first attempt, so that one of many such calls tries for all.
 func (g *Group) Lock(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *Wait,
 ) (*lease.Lease, *Failure) {
@@ -70,7 +68,7 @@ func (g *Group) Lock(
 	return g.wait(ctx, t, start, limit, o, waits)
 }
 
-// wait waits in line. first is the outcome of a first attempt, zero if there was none.
+// wait waits in line. first is the outcome of a first attempt, if there was one.
 func (g *Group) wait(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
 ) (*lease.Lease, *Failure) {
@@ -91,16 +89,14 @@ type single struct {
 	called clock.Instant
 }
 
-// tryPastSplit makes the only attempt of a call. It repeats it if the votes were split: otherwise all of several calls
-// that come in the same moment may fail, although the claim was free. Random delays keep their repetitions apart. The
-// delays grow with the time that an attempt takes, and end before the node deadline of the first attempt.
+// tryPastSplit makes the only attempt of a call, and repeats it after a split. Otherwise all of several calls that come
+// in the same moment may fail, although the claim was free. Random delays, longer if attempts take longer, keep their
+// repetitions apart. They end before the node deadline of the first attempt.
 //
-// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly its
-// rivals try again.
+// A call that hears a quorum of refusals before the first grant does not know of the split, and fails.
 //
-// Votes are also split, without a rival, if nodes differ in which permits are free. Only an attempt with a ticket is
-// told which permits are free on a quorum. So the first repetition learns that, and the second takes such a permit,
-// both without a delay.
+// Votes are also split if nodes differ in which permits are free. Only an attempt with a ticket is told which are free
+// on a quorum. So the first repetition learns that, and the second takes such a permit, both without a delay.
 func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
 	t := s.terms
 	l, o = s.tryOnce(ctx, start, false, nil)
@@ -129,14 +125,14 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		var again lease.Outcome
 		l, again = s.tryOnce(ctx, clock.Now(), o.MayMix() || left != nil, left)
 		if again.Kind != lease.NotAsked && !again.IsCut() {
-			o = again // otherwise the earlier outcome says why the call fails
+			o = again // otherwise the earlier one says why the call fails
 		}
 	}
 	return l, o
 }
 
-// tryOnce makes one attempt. ticket says that it needs a ticket, to learn which permits are free or what is in the way.
-// split, which may be nil, is what earlier attempts have seen.
+// tryOnce makes one attempt. ticket says that it needs a ticket, to learn what is in the way. split is what earlier
+// attempts have seen; it may be nil.
 func (s single) tryOnce(
 	ctx context.Context, start clock.Instant, ticket bool, split *splits,
 ) (l *lease.Lease, o lease.Outcome) {
@@ -146,7 +142,7 @@ func (s single) tryOnce(
 		if l, done = s.group.sharing.joinOrOpen(ctx, t); l != nil {
 			return l, lease.Outcome{Kind: lease.Won}
 		}
-		defer func() { done(l != nil) }() // also after a panic in a function of the user's
+		defer func() { done(l != nil) }() // also after a panic
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -185,7 +181,7 @@ type Wait struct {
 
 var calls atomic.Uint64
 
-// Begin tells that the call that began at start waits. Only the first Begin has an effect.
+// Begin tells observers, once, that the call that began at start waits.
 func (w *Wait) Begin(ctx context.Context, to lease.Events, start clock.Instant) {
 	if w.Number == 0 {
 		w.Number = calls.Add(1)
@@ -200,11 +196,11 @@ type Failure struct {
 	Last        lease.Outcome
 	Interrupted bool          // by the context, Close or the limit of tries
 	Tries       int           // made while the call waited in line
-	Delay       time.Duration // the negative retry delay that has ended the call; otherwise 0
+	Delay       time.Duration // the negative retry delay that has ended the call
 	Denied      []claim.Vote  // by node, the denials that have ended the call
 }
 
-// maxChain bounds for how long this process may keep a lock to itself. It is much longer than an acquire takes.
+// maxChain bounds chain. It is much longer than an acquire takes.
 const maxChain = 20 * time.Millisecond
 
 // chain returns how long after its acquire a lock may be handed on within the process, or readers may join its hold.

@@ -6,27 +6,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// A sharing finds the holds that readers of this process can share. When a reader acquires a lock, the readers behind
-// it in the line join its hold, up to the first writer: a waiter that wants the lock alone. Readers that come a little
-// later join it, too, while no writer waits in the process. Later readers ask the nodes, and so see the writers of
-// other processes.
+// A sharing finds the holds that readers can share. When a reader acquires a lock, those behind it in the line join its
+// hold, up to the first writer: a waiter that wants the lock alone. Readers that come soon after join it, too, while no
+// writer waits. Later readers ask the nodes, and so see the writers of other processes.
 type sharing struct {
 	lines *lines
 
 	// lines.mu guards what follows.
 	holds    map[lease.Likeness]*lease.Lease
-	sweep    int // how many holds make put remove those that nobody can join
+	sweep    int // how many holds make put remove old ones
 	openings map[lease.Likeness]*opening
 }
 
-// An opening is an attempt whose hold others may share. Calls that come meanwhile wait for it: otherwise the nodes
-// would have a reader for each call.
+// An opening is an attempt whose hold others may share. Calls that come meanwhile wait for it, so that the nodes do not
+// have a reader for each of them.
 type opening struct {
-	done chan struct{} // closed when others can join the hold, or the attempt has failed
+	done chan struct{} // closed when others can join the hold, or there is none
 	won  bool          // valid once done is closed
 }
 
-// joinHold returns a lease that shares a hold of this process, nil if there is none for these terms.
 func (s *sharing) joinHold(t *lease.Terms) *lease.Lease {
 	s.lines.mu.Lock()
 	hold := s.joinableLocked(t)
@@ -34,8 +32,8 @@ func (s *sharing) joinHold(t *lease.Terms) *lease.Lease {
 	return join(t, hold)
 }
 
-// join returns a lease that shares hold, which may be nil, if that is still possible. It does not look again for a
-// writer in the line, which has come at the same time as this reader.
+// join shares hold, which may be nil, if that is still possible. A writer that has joined the line meanwhile came at
+// the same time as the reader.
 func join(t *lease.Terms, hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
@@ -52,9 +50,8 @@ func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 	return hold
 }
 
-// joinOrOpen is for a call that is about to make an attempt. It returns a lease that shares a hold, if there is one. If
-// an attempt is under way whose hold the call could share, it waits for that first. Otherwise the call must make its
-// own attempt, and call done when others can join its hold or when it has failed.
+// joinOrOpen returns a lease that shares a hold, if need be after an attempt that is under way. Otherwise the call must
+// make its own attempt, and call done when others can join its hold or when it has failed.
 func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Lease, done func(won bool)) {
 	for {
 		hold, other, own := s.findOrOpen(t)
@@ -69,8 +66,8 @@ func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Leas
 	}
 }
 
-// findOrOpen returns the hold that a call with these terms may share, or the attempt of another call that may win one.
-// If there is neither, it returns an attempt of the call's own. While a writer waits it returns nothing.
+// findOrOpen returns the hold that a call may share, or the attempt of another call that may win one, or else an
+// attempt of the call's own. While a writer waits it returns nothing.
 func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *opening) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
@@ -100,8 +97,8 @@ func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 	close(own.done)
 }
 
-// await waits for the end of the attempt, and reports whether it has won. It waits no longer than the node deadline of
-// t, because an observer may hold up the other call.
+// await reports whether the attempt has won. It waits no longer than the node deadline of t, because an observer may
+// hold up the other call.
 func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	t.Keeper.Pause(ctx, t.Timing.NodeTimeout, o.done)
 	select {
@@ -112,8 +109,8 @@ func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	}
 }
 
-// share lets other readers join hold, which a call has just acquired. The waiter of that call, w, leaves its line; it
-// is nil if the call stood in none.
+// share lets other readers join hold, which the call of w has just acquired, and takes w out of its line. w is nil if
+// the call stood in none.
 func (s *sharing) share(hold *lease.Lease, w *waiter) {
 	s.lines.mu.Lock()
 	if w != nil {
@@ -126,8 +123,8 @@ func (s *sharing) share(hold *lease.Lease, w *waiter) {
 	}
 }
 
-// shareLocked lets other readers join hold: now those at the head of the line, up to the first writer, and later those
-// that joinHold lets in. The caller must unlock lines.mu and then tell the readers that have joined to look again.
+// shareLocked lets readers join hold: at once those in the line up to the first writer. The caller must unlock
+// lines.mu, and then tell them to look again.
 func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	s.put(hold)
@@ -171,7 +168,6 @@ func (s *sharing) put(hold *lease.Lease) {
 	s.holds[hold.Terms().Likeness()] = hold
 }
 
-// forgetHold drops hold if nobody can share it any more.
 func (s *sharing) forgetHold(hold *lease.Lease) {
 	like := hold.Terms().Likeness()
 	s.lines.mu.Lock()

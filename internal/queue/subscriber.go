@@ -19,16 +19,13 @@ const (
 	// idleSubscriber is how long the subscriptions outlast the last waiter and the last lease in holders.
 	idleSubscriber = 30 * time.Second
 
-	// maxWaitToHear bounds how long the first in line waits for its subscriptions. It must show its ticket again in
-	// time.
+	// maxWaitToHear bounds how long the first in line waits for its subscriptions.
 	maxWaitToHear = showEvery
 )
 
-// A subscriber hears that a lock is free, or was released by force, on behalf of all members of a group. The process
-// has one channel, and one subscription on each node. It listens while somebody waits or a lease is in holders.
-//
-// A node may have sent messages while its subscription was broken. When it stands again, the subscriber wakes the first
-// in each line as if by a message.
+// A subscriber hears, for all members of a group, that a lock is free or was released by force. The process has one
+// channel, and one subscription on each node. When a broken subscription stands again, messages may be lost. So the
+// subscriber then wakes the first in each line as if by one.
 type subscriber struct {
 	group *Group
 
@@ -37,10 +34,9 @@ type subscriber struct {
 	idle    *time.Timer
 }
 
-// A session is one set of subscriptions, until it has been idle for a while.
-//
-// A node has answered once it can be heard, or once its subscription has failed. The session is ready when all nodes
-// have answered, or wakeGrace after a quorum has: without this grace each later answer would cause an attempt.
+// A session is one set of subscriptions. A node has answered once it can be heard, or its subscription has failed. The
+// session is ready when all nodes have answered, or wakeGrace after a quorum has. Without this grace each later answer
+// would cause an attempt.
 type session struct {
 	subscriber    *subscriber
 	set           *quorum.Set
@@ -53,9 +49,9 @@ type session struct {
 	answered claim.Nodes
 	grace    *time.Timer
 	ready    bool
-	heard    claim.Nodes // the nodes whose messages can be heard
-	covers   bool        // it blocks every quorum, so a release by force, which reaches a quorum, is heard
-	covered  bool        // it has done so at some time
+	heard    claim.Nodes // the nodes that can be heard
+	covers   bool        // heard blocks every quorum, so any release by force is heard
+	covered  bool        // it was so at some time
 }
 
 func (s *subscriber) ready() bool {
@@ -71,8 +67,8 @@ func (s *subscriber) wakes(unfit claim.Nodes) bool {
 	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late()&^unfit)
 }
 
-// hears returns until when an attempt must wait for the subscriptions: until the session is ready, but not longer than
-// the node deadline and maxWaitToHear after it began. listens says whether there is a session.
+// hears returns until when an attempt must wait for the subscriptions: at most for the node deadline and maxWaitToHear
+// since the session began. listens says that there is a session.
 func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +82,8 @@ func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen opens the subscriptions if there are none, and does not wait for them. It uses the pools of set, which is of
-// one member. events, which may be nil, is told of a node that refuses.
+// listen opens the subscriptions through the pools of one member, and does not wait for them. events, which may be nil,
+// is told of a node that refuses.
 func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +117,7 @@ func (s *session) subscribeLocked(l listener) {
 	s.answerLocked(l.node.Index) // no listener will
 }
 
-// listenThrough returns the pool to subscribe through at p's node. If p can make one, it is the group's own, which no
-// user closes.
+// listenThrough returns the pool to subscribe through at p's node: own, which no user closes, if p can make one.
 func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
 	if shared, ok := p.(wire.Shared); ok {
 		own = shared.Sibling()
@@ -132,9 +127,8 @@ func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
 	return s, own
 }
 
-// learn notes that node i has answered, and whether it can be heard. late says that waiters may have tried without
-// hearing node i. covers says that from now on no release by force can go unheard, and first that this is so for the
-// first time.
+// learn notes whether node i can be heard. late says that waiters may have tried without hearing it, covers that from
+// now on no release by force goes unheard, and first that this is so for the first time.
 func (s *session) learn(i int, heard bool) (late, covers, first bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
@@ -170,8 +164,7 @@ func (s *session) answerLocked(i int) {
 	}
 }
 
-// becomeReady makes the session ready, and the first in each line try: it may have waited for that, or have missed a
-// message.
+// becomeReady lets the first in each line try, which has waited for that or may have missed a message.
 func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
@@ -179,7 +172,6 @@ func (s *session) becomeReady() {
 	s.subscriber.group.lines.nudgeAll()
 }
 
-// rest ends the subscriptions if nobody waits and no lease listens.
 func (s *subscriber) rest() {
 	if s.group.lines.count.Load() == 0 && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
 		return
@@ -189,8 +181,8 @@ func (s *subscriber) rest() {
 	s.idle.Reset(idleSubscriber)
 }
 
-// stop ends the subscriptions and reports true, if still is nil or reports true. still is called under s.mu: a lease
-// that is added to holders afterwards finds no session.
+// stop ends the subscriptions, unless still is set and reports false. still is called under s.mu: a lease that is added
+// to holders afterwards finds no session.
 func (s *subscriber) stop(still func() bool) (stopped bool) {
 	s.mu.Lock()
 	if still != nil && !still() {
@@ -265,7 +257,7 @@ func (l listener) Refused(err error) {
 	}
 }
 
-// holders are the leases of this process that want to hear when they are released by force, by the ID of their values.
+// holders are the leases that want to hear when they are released by force, by the ID of their values.
 type holders struct {
 	count atomic.Int64 // of leases; can be read without mu
 
@@ -304,7 +296,7 @@ func (h *holders) remove(id string, l *lease.Lease) {
 	}
 }
 
-// doubt makes the leases with that value ask the nodes whether they are still held.
+// doubt makes leases ask the nodes whether they are still held.
 func (h *holders) doubt(id string) {
 	h.mu.Lock()
 	all := slices.Clone(h.byID[id])
@@ -314,8 +306,7 @@ func (h *holders) doubt(id string) {
 	}
 }
 
-// doubtAll makes all leases ask, because messages may have been missed. told says that one may have come before the
-// process listened at all.
+// doubtAll makes all leases ask. told says that a message may have come before the process listened at all.
 func (h *holders) doubtAll(told bool) {
 	h.mu.Lock()
 	var all []*lease.Lease

@@ -13,17 +13,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A call is a call of Lock that waits in line: its waiter, and what only its own goroutine uses.
+// A call is a call of Lock that waits in line. Except for the waiter, only its goroutine uses it.
 type call struct {
 	waiter
 	group     *Group
-	why       *lease.Outcome // of the last attempt that its context has not cut; nil if there is none
+	why       *lease.Outcome // of the last attempt that its context has not cut
 	pace      pace
 	split     *splits // of its attempts since one was split
 	opened    func()  // to call once it has left its line, if others wait to join its hold
 	queueless bool    // a node denies it its queue
-	hasty     int8    // how many of its last attempts were in haste and in vain: see haste.go
-	unasked   bool    // nothing had told it that the lock is free before its attempt: see lines.silent
+	hasty     int8    // how many of its last attempts were in haste and in vain
+	unasked   bool    // nothing had told it that the lock is free: see lines.silent
 }
 
 func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
@@ -42,8 +42,7 @@ func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
 	return c
 }
 
-// join begins the first retry delay of c, and puts c in its lines. first is the outcome of its first attempt, if it has
-// made one. If the delay is negative, join does nothing and reports false.
+// join begins the first retry delay, and puts c in its lines. If the delay is negative, join reports false instead.
 func (c *call) join(limit int, first lease.Outcome) bool {
 	c.pace = pace{delay: c.terms.Delay, limit: limit, try: 1}
 	if !c.pace.begin(0) {
@@ -63,7 +62,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 // run waits until c has the lock or must give up.
 func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
-	defer func() { // also after a panic in a function of the user's
+	defer func() { // also after a panic
 		switch {
 		case returned && l != nil && l == c.handedOff: // it is out of its line
 		case l != nil && l.BeginSharing():
@@ -130,7 +129,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			}
 			if o.Taken() {
 				took := time.Since(u.began)
-				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
+				least = took + jitter.N(2*took+1) // otherwise attempts of far processes always overlap
 				if c.split != nil {
 					least = max(least, time.Until(c.split.untilQuiet()))
 				}
@@ -153,7 +152,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// severed reports whether the user has closed the clients but not the Redsync, and returns what an attempt would find.
+// severed returns what an attempt would find if the user has closed the clients, but not the Redsync.
 func (c *call) severed() (res quorum.Result, severed bool) {
 	if !c.group.severed.Load() || c.terms.Keeper.IsClosed() {
 		return res, false
@@ -161,7 +160,7 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 	return c.terms.Keeper.Set.Severed()
 }
 
-// denied reports whether the nodes deny the lock after a failed attempt, and returns the denials by node.
+// denied reports whether the nodes deny the lock, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	if !c.terms.EndsIfDenied && o.Result.Count.Failed == 0 {
 		return nil, false
@@ -258,10 +257,8 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears returns until when c must wait to hear the nodes, and whether it listens. The caller holds lines.mu.
-//
-// c must hear the nodes before it puts its ticket in their queues. Its very first attempt does not wait for that: it
-// may succeed, and is repeated if it fails.
+// hears is subscriber.hears, if c must hear the nodes before its next attempt. The very first attempt does not wait for
+// that: it may succeed, and is repeated if it fails. The caller holds lines.mu.
 func (c *call) hears() (from time.Time, listens bool) {
 	if c.why == nil || !c.terms.Fair && (c.queueless || c.agenda.followsRelease) {
 		return time.Time{}, true
@@ -269,8 +266,7 @@ func (c *call) hears() (from time.Time, listens bool) {
 	return c.group.subscriber.hears(c.terms.Timing.NodeTimeout)
 }
 
-// isUntoldLocked reports whether the next attempt of c has no reason but its own questions: no message, no release of
-// this process, and nothing that has run out.
+// isUntoldLocked reports whether the next attempt of c has no reason but its own questions.
 func (c *call) isUntoldLocked() bool {
 	a := c.agenda
 	ranOut := !a.runsOut.IsZero() && !a.runsOut.After(time.Now())
@@ -296,7 +292,6 @@ func (c *call) passesOver() bool {
 	return true
 }
 
-// lastOutcome returns why the lock has not been acquired so far.
 func (c *call) lastOutcome() lease.Outcome {
 	ls := &c.group.lines
 	ls.mu.Lock()
@@ -310,13 +305,9 @@ func (c *call) lastOutcome() lease.Outcome {
 	return ls.byName[c.stands()[0]].why
 }
 
-// begin starts an attempt of c. It returns nil if c must not try, or has been handed the lock.
-//
-// poll says that the retry delay is the only reason for the attempt. A poll is made although this process seems to hold
-// the lock, because the lock may have been released elsewhere. Except in fair mode, a poll takes a free lock out of
-// turn. Other attempts respect the order of the queues.
-//
-// After the last attempt c leaves the queues.
+// begin starts an attempt of c, or returns nil if c must not try. poll says that the retry delay is the only reason. A
+// poll is made although this process seems to hold the lock, because it may have been released elsewhere. Except in
+// fair mode, a poll takes a free lock out of turn. After the last attempt c leaves the queues.
 func (c *call) begin(poll, last bool) *turn {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -324,9 +315,8 @@ func (c *call) begin(poll, last bool) *turn {
 	if c.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	// Two kinds of attempts show no ticket, and respect no queue: one right after a release of this process, when
-	// nobody else is known to wait, and the first one of a reader that may share a hold. The latter is like that of a
-	// call that barges.
+	// Two kinds of attempts respect no queue: one right after a release of this process, and the first one of a reader
+	// that may share a hold, which is like that of a call that barges.
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
@@ -351,7 +341,7 @@ func (c *call) begin(poll, last bool) *turn {
 	return u
 }
 
-// tryInLine makes the attempt of a call in a line, unless the call can share a hold.
+// tryInLine makes the attempt, unless c can share a hold.
 func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease, o lease.Outcome) {
 	if !c.terms.Joins {
 		return c.try(ctx, try, u)
@@ -363,7 +353,7 @@ func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease,
 		return l, o
 	}
 	defer func() {
-		if l == nil { // also after a panic in a function of the user's
+		if l == nil { // also after a panic
 			done(false)
 			return
 		}
@@ -372,9 +362,8 @@ func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease,
 	return c.try(ctx, try, u)
 }
 
-// try makes the attempt. Its failure is conclusive if c could hear the nodes or has waited long enough for that, or if
-// c uses no queues. Otherwise c may miss a message, and end makes it try again as soon as it can hear the nodes. An
-// attempt without a ticket is repeated with one.
+// try makes the attempt. Its failure is conclusive if c can hear the nodes, has waited long enough for that, or uses no
+// queues. Otherwise c may miss a message, and end makes it try again as soon as it can hear the nodes.
 func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	s := &c.group.subscriber
 	switch {
@@ -406,7 +395,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 	return l, o
 }
 
-// end notes how an attempt has ended, and when to try again if c goes on.
+// end notes how an attempt has ended, and when to try again.
 func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := &c.group.lines
 	ls.mu.Lock()
@@ -417,7 +406,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		c.why = &why
 	}
 	c.queueless = c.queueless || u.denied.Load()
-	if !u.leaves { // it leaves its lines soon, or is in none
+	if !u.leaves { // it leaves soon, or is in no line
 		ls.triedLocked(&c.waiter, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	if won && c.unasked {
@@ -453,15 +442,14 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// earlyShows is how many of its first retry delays make a waiter that rests show its ticket at once. So it soon sees a
-// release without a message.
+// earlyShows is how many of its first retry delays make a resting waiter show its ticket at once, to see soon a release
+// without a message.
 const earlyShows = 2
 
 // A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half
-// second. The reply tells whether the lock is free, even if its holder has woken nobody. A waiter whose retry delay the
-// user has chosen does not rest.
+// second. The reply tells whether the lock is free. A waiter whose retry delay the user has chosen does not rest.
 
-// isWakableLocked reports whether w, the first in its line, can wait for the nodes to wake it.
+// isWakableLocked reports whether the nodes can wake w, the first in its line.
 func (g *Group) isWakableLocked(w *waiter) bool {
 	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
 		return false

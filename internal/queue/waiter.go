@@ -12,27 +12,26 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// wakeGrace is how long the first in line waits, after its first wake-up, for those of a quorum, plus a random time of
-// up to wakeGrace. Wake-ups may be lost, so the wait must end.
+// wakeGrace is how long the first in line waits at least, after a wake-up, for those of a quorum. Some may be lost.
 const wakeGrace = 2 * time.Millisecond
 
 // A waiter is what the lines know of a call of Lock that waits.
 type waiter struct {
 	terms *lease.Terms
-	names []string // of the lines in which it can stand
+	names []string
 	start clock.Instant
-	look  chan struct{} // has room for one token
+	look  chan struct{} // room for one token
 
 	// lines.mu guards what follows.
 	state       state
 	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
-	vain        bool          // too few nodes caused an attempt in vain: they cause no other until it polls or shows its ticket
+	vain        bool          // too few nodes caused an attempt in vain, and cause no other for a while
 	attempts    uint16        // modulo 65536
 	tries       uint32        // of its last attempt, for observers
 	place       uint32        // the order of joining
 	number      uint32        // of its next ticket
 	ticket      script.Ticket // zero until Group.ticketLocked makes it
-	mean        time.Duration // of its retry delays; the last one if the user's function makes them
+	mean        time.Duration // of its retry delays, or the user's last one
 	handedOff   *lease.Lease  // what it was handed, or shares a hold by
 	agenda      agenda
 	at          int    // the index of the name that it waits for
@@ -61,10 +60,9 @@ const (
 	gone
 )
 
-// stands returns the names of the lines in which w stands: in fair mode all its names, otherwise the one that it waits
-// for. In either mode only news of that one make it try. Otherwise two waiters could wake each other for ever while a
-// name that both want is taken: each failed attempt takes their free names for a moment, and its release wakes the
-// waiters for these names.
+// stands returns the names of the lines in which w stands: in fair mode all, otherwise the one that it waits for. In
+// either mode only news of that one make it try. Otherwise two waiters could wake each other for ever: each failed
+// attempt takes their free names for a moment, and its release wakes the waiters for these.
 func (w *waiter) stands() []string {
 	if w.terms.Fair {
 		return w.names
@@ -81,9 +79,8 @@ func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.ter
 // isQueued reports whether the ticket of w may be in a node's queue.
 func (w *waiter) isQueued() bool { return len(w.entered) > 0 }
 
-// compare returns a negative number if w stands before other in every line. That is the order of tickets: otherwise
-// nodes could tell that it is the turn of one waiter while another is the first in line. Only the tickets of waiters
-// that came in the same microsecond may be in the other order.
+// compare orders waiters in every line as their tickets are ordered. Otherwise nodes could tell that it is the turn of
+// one that is not the first. Only waiters that came in the same microsecond may be in the other order.
 func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
 		cmp.Compare(other.terms.Priority, w.terms.Priority),
@@ -126,8 +123,8 @@ func (w *waiter) nudgeLocked(name string) {
 	w.lookAgain() // it may have waited for this process: see heldForLocked
 }
 
-// leaveQueuesWithLocked lets the release of the lease of w take its ticket out of the queues, which it may have entered
-// after the attempt that won.
+// leaveQueuesWithLocked lets the release of holder, the lease of w, take out a ticket that may have entered queues
+// late.
 func (w *waiter) leaveQueuesWithLocked(holder *lease.Lease) {
 	if w.isQueued() {
 		holder.LeaveQueuesOnRelease(w.ticket)
@@ -167,7 +164,6 @@ func newSight(rule claim.Rule, lines int) *sight {
 	return &sight{rule: rule, free: make([]claim.Nodes, lines)}
 }
 
-// add adds a node's answer: the lines in which nothing was in the way.
 func (s *sight) add(node int, lines claim.Lines) {
 	s.answered = s.answered.With(node)
 	for at := range s.free {
@@ -186,11 +182,9 @@ func (s *sight) addLate(other *sight) {
 	}
 }
 
-// keptBackBy returns the index of the line that has kept the attempt back: one that keepsBack. If there is none, nodes
-// have refused because of different lines, and it returns one of these.
-//
-// It prefers was, for which the waiter has waited, and then the first. So it seldom matters which nodes have answered
-// first, and the waiter does not move back and forth.
+// keptBackBy returns the index of the line that has kept the attempt back: one that keepsBack, or else one that
+// isTaken. It prefers was, for which the waiter has waited, and then the first. So it seldom matters which nodes have
+// answered first, and the waiter does not move back and forth.
 func (s *sight) keptBackBy(was int) int {
 	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
 		if is(was) {
