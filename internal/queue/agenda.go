@@ -21,8 +21,8 @@ type agenda struct {
 	refresh        time.Time // when the ticket must be shown again
 }
 
-// maxShown is how often a resting waiter shows its ticket before it makes an attempt. An attempt costs one command
-// more, but tells how long the lock is still taken, and whether a quorum answers.
+// maxShown is how often a resting waiter shows its ticket before it makes an attempt. That costs one command more, but
+// tells how long the lock is still taken, and whether a quorum answers.
 const maxShown = 3
 
 const (
@@ -34,10 +34,10 @@ const (
 
 // A news is what a waiter has learned of a name since its last attempt began.
 type news struct {
-	woken claim.Nodes // on these nodes, as they have told it
-	freed claim.Nodes // on these nodes its attempt found the name free, and leaves it free
-	taken claim.Nodes // on these nodes it did not
-	ended bool        // something that held the name has
+	woken claim.Nodes // they have told that the name is free
+	freed claim.Nodes // its attempt found the name free there, and leaves it free
+	taken claim.Nodes // its attempt found the name taken there
+	ended bool        // something that held the name has ended
 	told  bool        // by a message, or by a release of this process
 }
 
@@ -136,7 +136,6 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// maxAhead bounds how many delays are drawn ahead.
 const maxAhead = 256
 
 // minTry is the least retry delay, unless a taken lock is why the try failed.
@@ -151,7 +150,7 @@ type pace struct {
 	try  int       // the last one that was made or passed over
 	tick time.Time // when the delay after that is over
 
-	last   time.Duration   // that begin has drawn
+	last   time.Duration   // drawn by begin
 	ahead  []time.Duration // drawn for later tries
 	asleep bool            // ignores tick
 }
@@ -197,7 +196,6 @@ func (p *pace) sleep() time.Time {
 	return at
 }
 
-// pass passes over the try that was due at tick.
 func (p *pace) pass() {
 	d := max(p.draw(), minTry)
 	p.try++

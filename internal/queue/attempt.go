@@ -25,7 +25,7 @@ type turn struct {
 	place      script.Place
 	began      time.Time
 	conclusive bool // a failure is no reason to repeat it at once
-	leaves     bool // the waiter then waits no longer
+	leaves     bool // it is the waiter's last one
 	patient    bool // waits for late nodes
 	few        bool // caused by too few nodes: see areFewLocked
 	hasty      bool // caused by news, and not by the time
@@ -70,9 +70,8 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	}
 }
 
-// attempt makes one attempt, whose validity counts from start. If it fails, it releases what it has left on the nodes.
-// u is nil if no waiter makes it. final says that no attempt with a ticket follows, which would show what is in the
-// way.
+// attempt makes one attempt, whose validity counts from start. After a failure it releases what it has left on the
+// nodes. u is nil if no waiter makes it. final says that no attempt with a ticket follows, to show what is in the way.
 func (g *Group) attempt(
 	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
@@ -121,7 +120,7 @@ func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*leas
 // keepTicket shows the waiter's ticket again and again during a long attempt, so that the waiter keeps its place. It
 // shows nothing once stop has returned.
 //
-// Only the end of the attempt tells in which of several queues a waiter stands. Such a waiter keeps no ticket.
+// A waiter that stands in one of several queues keeps no ticket, because only the end of the attempt tells in which.
 func (u *turn) keepTicket() (stop func()) {
 	if !u.enters() || u.leaves || u.isShort() || u.waiter.standsInOneOfSeveral() {
 		return func() {}
@@ -147,7 +146,7 @@ func (u *turn) keepTicket() (stop func()) {
 	}
 }
 
-// isShort reports whether no connection must be opened, and no node is far away.
+// isShort reports whether the attempt lasts no longer than a ticket may go unseen.
 func (u *turn) isShort() bool {
 	t := u.waiter.terms
 	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
@@ -228,7 +227,6 @@ func (u *turn) Barred(i int, err error) {
 	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
 }
 
-// mayDoWithoutQueue reports whether the attempt has used queues that the waiter can do without.
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
 
 // Wake implements lease.Waiters.
@@ -301,7 +299,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	return time.Time{}
 }
 
-// after is note for the lock of t. Without EndsIfDenied only keys of another type count.
+// after is like note. Without EndsIfDenied only keys of another type count.
 func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	if !t.EndsIfDenied {
 		o.Result.Votes = slices.Clone(o.Result.Votes)

@@ -13,9 +13,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Group is what Redsyncs of one process share if their pools have the same clients in the same order, and they decide
-// by the same rule: a program may call New for every request. Votes that are a quorum by one rule may not be one by
-// another. A Redsync whose pools do not tell their clients has its own group.
+// A Group is what Redsyncs of one process share if they have the same clients in the same order, and decide by the same
+// rule: votes that are a quorum by one rule may not be one by another. A program may call New for every request. A
+// Redsync whose pools do not tell their clients has its own group.
 type Group struct {
 	Process script.Process // identifies this process's waiters to the nodes
 	Tokens  lease.Tokens

@@ -10,8 +10,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file decides what waiters do when this process releases a lock.
-
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and reports whether
 // it did. The value and its validity go to a new lease, which nothing done later with l affects. No node is told.
 //
@@ -80,8 +78,8 @@ func (g *Group) Hear(l *lease.Lease) {
 	g.subscriber.listen(l.Terms().Keeper.Set, l.Terms().Events)
 }
 
-// releaseAndAdmit releases what l has left on the nodes, and admits waiters: see admission. Lease.Release drops tickets
-// of waiters that have given up meanwhile.
+// releaseAndAdmit releases what l has left on the nodes, and admits waiters. Lease.Release drops tickets of waiters
+// that have given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if l.Terms().Joins {
@@ -102,8 +100,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter has given up the ticket. The release that removes it may have overtaken that of l, which a second
-		// one repairs.
+		// The waiter has given up the ticket. The release that removes it may have reached a node before this one put
+		// it in there. A second one removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -154,7 +152,7 @@ func (ls *lines) letTry(w *waiter) {
 
 // An admission says what the first in a line does at a release.
 //
-// Without fair mode, and if no other process is known to wait, it tries right after the release. Otherwise its ticket
+// A waiter without fair mode tries right after the release if no other process is known to wait. Otherwise its ticket
 // enters the queue with the release, and then:
 //
 //	if it is trying now               it tries again

@@ -16,7 +16,7 @@ type lines struct {
 	count   atomic.Int64 // can be read without mu
 	tickets atomic.Uint32
 
-	mu     sync.Mutex // guards the lines, and the fields of a waiter and of a sharing whose comment names lines.mu
+	mu     sync.Mutex // guards the lines, and fields of waiters and of the sharing where a comment says so
 	byName map[string]*line
 	sweep  *time.Timer // removes empty lines
 	silent silent
@@ -239,7 +239,6 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	ls.endTryLocked(w, to)
 }
 
-// leftLocked notes that a waiter has left a line. before was the first in it.
 func (ls *lines) leftLocked(name string, before *waiter) {
 	l := ls.byName[name]
 	if l.first() == nil {
@@ -416,7 +415,6 @@ const (
 	// silentFor is how long waiters poll for a lock that was found free without a message.
 	silentFor = 10 * time.Second
 
-	// maxSilent bounds the locks in silent.
 	maxSilent = 1000
 )
 
@@ -460,7 +458,7 @@ type line struct {
 	waiters []*waiter
 	readers int           // among the waiters
 	several []*waiter     // want this name and others, in whichever line they stand
-	trying  int           // how many waiters for this name, in any line
+	trying  int           // how many waiters for this name are
 	pacer   *waiter       // has the shortest retry delay
 	holder  *lease.Lease  // of a waiter for this name, until it is released or over
 	others  bool          // other processes waited when the lock was last released
@@ -570,7 +568,7 @@ func (l *line) delayChanged(w *waiter, former time.Duration) {
 	}
 }
 
-// heardWithin notes that an attempt of that length has heard a quorum, as waiters with a longer node deadline would.
+// heardWithin notes that an attempt of that length has heard a quorum. So would waiters with a longer node deadline.
 func (l *line) heardWithin(took time.Duration) {
 	for _, w := range l.waiters {
 		w.heardTooFew = w.heardTooFew && w.terms.Timing.NodeTimeout < took

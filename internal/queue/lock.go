@@ -203,5 +203,5 @@ type Failure struct {
 // maxChain bounds chain. It is much longer than an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its hold.
+// chain returns for how long after its acquire a lock may be handed on or joined within the process.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }

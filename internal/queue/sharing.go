@@ -14,7 +14,7 @@ type sharing struct {
 
 	// lines.mu guards what follows.
 	holds    map[lease.Likeness]*lease.Lease
-	sweep    int // how many holds make put remove old ones
+	sweep    int // from this number of holds on, put removes old ones
 	openings map[lease.Likeness]*opening
 }
 
@@ -41,7 +41,6 @@ func join(t *lease.Terms, hold *lease.Lease) *lease.Lease {
 	return hold.Join(t, chain(t))
 }
 
-// joinableLocked returns the hold that a reader with these terms may share, nil while a writer waits.
 func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 	hold := s.holds[t.Likeness()]
 	if hold == nil || s.lines.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(t)) {

@@ -22,8 +22,8 @@ const (
 	// with 16 ms.
 	minJitter = 16 * time.Millisecond
 
-	// splitFor is how long the same keys must be in the way before a waiter is patient. Rivals go in that time. The
-	// keys of a client that crashed stay, and only late nodes can then give the lock.
+	// splitFor is how long the same keys must be in the way before a waiter is patient. Rivals come and go in that
+	// time. The keys of a client that crashed stay, and only late nodes can then give the lock.
 	splitFor = time.Second
 
 	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts. They would still be on
@@ -40,7 +40,7 @@ type splits struct {
 	took time.Duration // the first of these
 	keys []foreign     // by node
 
-	answered claim.Nodes // the last of these when it ended
+	answered claim.Nodes // had answered the last of these
 
 	// From ended on, for that long, the waiter tries only if the name is free on a quorum of nodes that are not late.
 	ended time.Time
@@ -133,7 +133,6 @@ func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
 	return nodes
 }
 
-// age returns the age of the oldest key.
 func (s *splits) age() (age time.Duration) {
 	for _, f := range s.keys {
 		age = max(age, f.age())
@@ -148,7 +147,6 @@ func (f foreign) age() time.Duration {
 	return time.Since(f.since)
 }
 
-// maxLeftovers bounds the names in leftovers.
 const maxLeftovers = 1000
 
 // leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out. Later
@@ -184,7 +182,6 @@ func (l *leftovers) of(name string) *splits {
 	return s
 }
 
-// still returns the keys, by node, that are known to end later.
 func still(keys []foreign) []foreign {
 	all, now := make([]foreign, len(keys)), clock.Now().Mono
 	for i, f := range keys {

@@ -24,8 +24,8 @@ const (
 )
 
 // A subscriber hears, for all members of a group, that a lock is free or was released by force. The process has one
-// channel, and one subscription on each node. When a broken subscription stands again, messages may be lost. So the
-// subscriber then wakes the first in each line as if by one.
+// channel, and one subscription on each node. When a broken subscription stands again, the subscriber wakes the first
+// in each line, because messages may be lost.
 type subscriber struct {
 	group *Group
 

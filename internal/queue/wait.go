@@ -227,7 +227,7 @@ func (c *call) listening() listening {
 	return listening{&c.waiter, c.group.Rash, c.split != nil && c.split.arePatient()}
 }
 
-// due returns what c must do, and when it must look again if that is nothing: see view.next.
+// due asks view.next what c must do now.
 func (c *call) due() (event, time.Time) {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -257,8 +257,8 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears is subscriber.hears, if c must hear the nodes before its next attempt. The very first attempt does not wait for
-// that: it may succeed, and is repeated if it fails. The caller holds lines.mu.
+// hears is subscriber.hears for c. The very first attempt does not wait to hear nodes: it may succeed, and is repeated
+// if it fails. The caller holds lines.mu.
 func (c *call) hears() (from time.Time, listens bool) {
 	if c.why == nil || !c.terms.Fair && (c.queueless || c.agenda.followsRelease) {
 		return time.Time{}, true
@@ -307,7 +307,7 @@ func (c *call) lastOutcome() lease.Outcome {
 
 // begin starts an attempt of c, or returns nil if c must not try. poll says that the retry delay is the only reason. A
 // poll is made although this process seems to hold the lock, because it may have been released elsewhere. Except in
-// fair mode, a poll takes a free lock out of turn. After the last attempt c leaves the queues.
+// fair mode, a poll takes a free lock out of turn.
 func (c *call) begin(poll, last bool) *turn {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()

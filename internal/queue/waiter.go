@@ -24,7 +24,7 @@ type waiter struct {
 
 	// lines.mu guards what follows.
 	state       state
-	heardTooFew bool          // the last attempt heard fewer nodes than a quorum
+	heardTooFew bool          // its last attempt heard no quorum
 	vain        bool          // too few nodes caused an attempt in vain, and cause no other for a while
 	attempts    uint16        // modulo 65536
 	tries       uint32        // of its last attempt, for observers
@@ -94,7 +94,6 @@ func (w *waiter) markReadyLocked() {
 	w.lookAgain()
 }
 
-// wakeLocked notes that node i has told w that a name is free. message says that w has not asked for it.
 func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
 	w.news[at].woken = w.news[at].woken.With(i)
@@ -112,7 +111,6 @@ func (w *waiter) beginGraceLocked() {
 	}
 }
 
-// nudgeLocked notes that something that held a name has ended.
 func (w *waiter) nudgeLocked(name string) {
 	at := slices.Index(w.names, name)
 	if at == w.at {
@@ -173,7 +171,6 @@ func (s *sight) add(node int, lines claim.Lines) {
 	}
 }
 
-// addLate adds what other has heard and s has not, except from nodes that have failed.
 func (s *sight) addLate(other *sight) {
 	late := other.answered &^ s.answered &^ s.failed
 	s.answered |= late
