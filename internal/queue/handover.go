@@ -100,8 +100,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter has given up the ticket. The release that removes it may have reached a node before this one put
-		// it in there. A second one removes it.
+		// The waiter may have given up its ticket. The release that removes it may have reached a node before this one
+		// put it there. A second one removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})

@@ -62,8 +62,8 @@ func (h listening) areFewLocked() bool {
 	return h.rash&Hopes == 0 && !h.terms.Keeper.Set.Rule().Quorum(h.votesLocked()&^(n.taken&^n.woken))
 }
 
-// votesLocked returns the nodes whose votes count for the next attempt. It waits for late nodes only if it is patient,
-// or if the others are no quorum.
+// votesLocked returns the nodes whose votes count for the next attempt, which waits for late nodes only if it is
+// patient, or if the others are no quorum.
 func (h listening) votesLocked() claim.Nodes {
 	set := h.terms.Keeper.Set
 	rule := set.Rule()

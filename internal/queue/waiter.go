@@ -25,13 +25,13 @@ type waiter struct {
 	// lines.mu guards what follows.
 	state       state
 	heardTooFew bool          // its last attempt heard no quorum
-	vain        bool          // too few nodes caused an attempt in vain, and cause no other for a while
+	vain        bool          // too few nodes caused an attempt in vain: they cause none until it polls or shows its ticket
 	attempts    uint16        // modulo 65536
 	tries       uint32        // of its last attempt, for observers
 	place       uint32        // the order of joining
 	number      uint32        // of its next ticket
 	ticket      script.Ticket // zero until Group.ticketLocked makes it
-	mean        time.Duration // of its retry delays, or the user's last one
+	mean        time.Duration // of its retry delays; the last if they are the user's
 	handedOff   *lease.Lease  // what it was handed, or shares a hold by
 	agenda      agenda
 	at          int    // the index of the name that it waits for
