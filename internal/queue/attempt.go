@@ -17,23 +17,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file makes one attempt, for a call that stands in no line or for a waiter in its turn.
-
 // A turn is one attempt of a waiter.
 type turn struct {
 	group      *Group
 	waiter     *waiter
-	number     uint16       // of the attempt
-	place      script.Place // in the queues of the nodes; without a ticket it enters none
+	number     uint16
+	place      script.Place
 	began      time.Time
-	conclusive bool // if the attempt fails, there is no reason to repeat it at once
-	leaves     bool // after this attempt the waiter waits no longer
-	patient    bool // it waits for late nodes even if its votes are split
-	few        bool // too few nodes have caused it: see areFewLocked
-	hasty      bool // no time that has passed is the reason for it, but something that the waiter has heard
+	conclusive bool // a failure is no reason to repeat it at once
+	leaves     bool // it is the waiter's last one
+	patient    bool // waits for late nodes
+	few        bool // caused by too few nodes: see areFewLocked
+	hasty      bool // caused by news, and not by the time
 
-	denied  atomic.Bool // a node denies us its queue
-	noQueue atomic.Bool // a node has a key of another type in its place
+	denied  atomic.Bool
+	noQueue atomic.Bool // a node has a key of another type in place of its queue
 
 	room lease.Room
 }
@@ -41,11 +39,9 @@ type turn struct {
 // Room implements lease.Turn.
 func (u *turn) Room() *lease.Room { return &u.room }
 
-// enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Heard implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails,
-// its release follows and leaves them free there, so that they count as free on node i for the next attempt.
+// Heard implements lease.Turn: names were free on node i. If the attempt fails, its release leaves them free there.
 func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
@@ -74,9 +70,8 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	}
 }
 
-// attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
-// has left on the nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows: such
-// an attempt would show what is in the way.
+// attempt makes one attempt, whose validity counts from start. After a failure it releases what it has left on the
+// nodes. u is nil if no waiter makes it. final says that no attempt with a ticket follows, to show what is in the way.
 func (g *Group) attempt(
 	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
@@ -88,7 +83,7 @@ func (g *Group) attempt(
 		l, o = lease.Acquire(ctx, t, start, try, script.Place{}, nil)
 	}
 	if l == nil {
-		if o.Kind == lease.NotWon && u != nil && u.enters() && !u.leaves { // its value is in use, so nothing was sent
+		if o.Kind == lease.NotWon && u != nil && u.enters() && !u.leaves { // its value is in use: nothing was sent
 			g.showTicket(u.waiter)
 		}
 		return nil, o
@@ -107,7 +102,7 @@ func (g *Group) attempt(
 	if corrects {
 		o = l.Correct(ctx, o)
 	}
-	joins := u == nil && !final // the call joins its line if it fails
+	joins := u == nil && !final // if the attempt fails
 	if t.Events != nil {
 		o.Told = tell(ctx, t, l, o, u, joins)
 	}
@@ -118,15 +113,14 @@ func (g *Group) attempt(
 }
 
 func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
-	defer u.keepTicket()() // also if a function of the user's panics
+	defer u.keepTicket()() // also after a panic
 	return lease.Acquire(ctx, u.waiter.terms, start, try, u.place, u)
 }
 
-// keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
-// alive. Otherwise the waiter would lose its place. Nothing is shown any more once stop has returned.
+// keepTicket shows the waiter's ticket again and again during a long attempt, so that the waiter keeps its place. It
+// shows nothing once stop has returned.
 //
-// A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
-// which.
+// A waiter that stands in one of several queues keeps no ticket, because only the end of the attempt tells in which.
 func (u *turn) keepTicket() (stop func()) {
 	if !u.enters() || u.leaves || u.isShort() || u.waiter.standsInOneOfSeveral() {
 		return func() {}
@@ -152,15 +146,14 @@ func (u *turn) keepTicket() (stop func()) {
 	}
 }
 
-// isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened
-// first, and no node is far away.
+// isShort reports whether the attempt lasts no longer than a ticket may go unseen.
 func (u *turn) isShort() bool {
 	t := u.waiter.terms
 	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
 }
 
-// tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
-// attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
+// tell tells observers how the attempt for l has ended, and returns the error that they were told. If one panics, tell
+// releases what was acquired.
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	told := false
 	defer func() {
@@ -177,23 +170,20 @@ func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, 
 	return why
 }
 
-// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt, and over
-// says that the waiter waits no longer.
+// rollBack releases what the attempt for l has left on the nodes. over says that the waiter waits no longer.
 //
-// The waiter leaves the queues if it gives up, if it has not heard a quorum, or if a node denies it its queue.
-// A waiter without a quorum would only hold up the others. A waiter that is denied a queue goes on without
-// queues; only in fair mode it keeps its place instead. A waiter that has left the queues enters them later
-// with another ticket. So a late release, which removes the former ticket, does not remove the new one.
+// The waiter leaves the queues if it gives up, if it has heard no quorum and would only hold up others, or, unless it
+// is fair, if a node denies it a queue. It enters them later with another ticket, because a late release removes the
+// former one.
 //
-// A waiter for several names stays in the queue of one of them, unless it is fair. It chooses the same queue
-// on every node. If each node kept it in the queue of the name that was taken on that node, it could stand at
-// the head of the queue of a name that is free on a quorum. It would keep others from that name while it waits
-// for another. Answers that come after the decision can change the choice: see lines.reconsiderLocked.
+// A waiter for several names that is not fair stays in the queue of one of them, the same on every node. Otherwise it
+// could stand at the head of the queue of a name that is free on a quorum, and keep others from it while it waits for
+// another name.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
-	if u.noQueue.Load() && !o.Heard() { // the other nodes are too few to wait in their queues
+	if u.noQueue.Load() && !o.Heard() { // the others are too few to wait in their queues
 		u.Denied()
 	}
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
@@ -226,7 +216,7 @@ func (u *turn) Denied() { u.denied.Store(true) }
 // NoQueue implements lease.Turn.
 func (u *turn) NoQueue() { u.noQueue.Store(true) }
 
-// Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
+// Barred implements lease.Turn. It is also called for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
 	w := u.waiter
 	if !w.terms.EndsIfDenied && !wire.IsWrongType(err) {
@@ -237,7 +227,6 @@ func (u *turn) Barred(i int, err error) {
 	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
 }
 
-// mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
 
 // Wake implements lease.Waiters.
@@ -249,8 +238,7 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) {
 	g.lines.wake(line, node, false, failed)
 }
 
-// showTicket puts the ticket of w into the queues of the names in whose lines it stands, or lets it count as alive there
-// for longer, without an attempt.
+// showTicket puts the ticket of w into the queues of its lines, or keeps it alive there, without an attempt.
 func (g *Group) showTicket(w *waiter) {
 	ls := &g.lines
 	ls.mu.Lock()
@@ -272,11 +260,11 @@ func (g *Group) showTicket(w *waiter) {
 	l.Release(lease.Releasing{Enters: enters})
 }
 
-// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
+// runOutJitter keeps waiters apart for which the same TTL runs out.
 const runOutJitter = 10 * time.Millisecond
 
-// runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is the
-// outcome of the last attempt. runsOut returns the zero time if that moment is not known or has passed.
+// runsOut returns when the lock may become free on a quorum although nobody releases it: the zero time if that is
+// unknown or past.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int
@@ -285,8 +273,8 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	var all []free
 	for i, v := range o.Result.Votes {
 		switch d := v.Answer.Details(); {
-		case v.Answer.Found == claim.Unknown: // it has not answered
-		case v.Answer.Found == claim.Mine: // the grant is being rolled back
+		case v.Answer.Found == claim.Unknown:
+		case v.Answer.Found == claim.Mine: // its release is under way
 			at := d.At
 			if counts, guarded := v.Err.(quorum.Guarding); guarded { //nolint:errorlint // it is not wrapped
 				at = now.Mono + counts.CountsFrom().Sub(now.Wall)
@@ -311,8 +299,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	return time.Time{}
 }
 
-// after reports whether the nodes deny the lock of t after an attempt with the outcome o, and notes that. For queued see
-// hear. Without EndsIfDenied only keys of another type count.
+// after is like note. Without EndsIfDenied only keys of another type count.
 func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	if !t.EndsIfDenied {
 		o.Result.Votes = slices.Clone(o.Result.Votes)
@@ -325,29 +312,24 @@ func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	return d.note(o, queued)
 }
 
-// denials are those denials of nodes that a call has heard. To wait is of no use if they have a key of another type in the
-// lock's place: it stays there until somebody deletes it. A call with lease.Policy.EndsIfDenied ends for other denials, too.
-//
-// A node's denial counts until the node gives another answer,
-// or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
-// before a node's denial arrives.
+// denials are those that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
+// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too. Those of
+// several attempts add up, because an attempt may be decided before a denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
 	at    []time.Time  // by node
 }
 
-// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after a
-// denial.
+// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after it.
 const denialLasts = 5 * time.Second
 
-// note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For
-// queued see hear.
+// note notes the votes of a failed attempt, and reports whether the nodes that deny the lock leave no quorum.
 func (d *denials) note(o lease.Outcome, queued bool) bool {
 	switch {
-	case o.Result.Rule == nil: // no node was asked
+	case o.Result.Rule == nil:
 		return false
-	case o.Result.Won: // too late; then it has no votes
+	case o.Result.Won: // too late, and without votes
 		*d = denials{}
 		return false
 	}
@@ -357,9 +339,8 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
-// hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.
-// Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
-// queue.
+// hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
+// may forbid only that one.
 func (d *denials) hear(i int, v claim.Vote, queued bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

@@ -13,14 +13,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file has what the Redsyncs of one process share. A program may call New for every request, on the
-// same clients. To the nodes it is still one process.
-
-// A Group is what Redsyncs share if their pools have the same clients in the same order, and if they decide by the
-// same rule. The rule matters because votes that are a quorum by one rule may not be one by another. A Redsync
-// whose pools do not tell their clients has a group of its own.
+// A Group is what Redsyncs of one process share if they have the same clients in the same order, and decide by the same
+// rule: votes that are a quorum by one rule may not be one by another. A program may call New for every request. A
+// Redsync whose pools do not tell their clients has its own group.
 type Group struct {
-	Process script.Process // identifies the waiters of this process to the nodes
+	Process script.Process // identifies this process's waiters to the nodes
 	Tokens  lease.Tokens
 	Known   *quorum.Known
 	Rash    Rash // set before it is used
@@ -30,13 +27,13 @@ type Group struct {
 	leftovers  leftovers
 	holders    holders
 	subscriber subscriber
-	severed    atomic.Bool // the user has closed so many clients that no lock can be acquired any more
+	severed    atomic.Bool // no quorum of clients is open any more
 
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
 // Waiting returns the names for which calls with leases of k wait, and how many tries they have made. A lock on several
-// names counts as one name.
+// names counts as one.
 func (g *Group) Waiting(k *lease.Keeper) map[string]int {
 	ls := &g.lines
 	ls.mu.Lock()
@@ -52,7 +49,6 @@ func (g *Group) Waiting(k *lease.Keeper) map[string]int {
 	return names
 }
 
-// ticketLocked returns w's ticket, which it makes when it is first needed.
 func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	if w.ticket.IsZero() {
 		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
@@ -64,8 +60,7 @@ func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	return w.ticket
 }
 
-// look ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum
-// is left. set is that of one member.
+// look ends all waiting and the subscriptions if the user has closed too many clients.
 func (g *Group) look(set *quorum.Set) {
 	if _, severed := set.Severed(); severed {
 		g.severed.Store(true)
@@ -74,25 +69,21 @@ func (g *Group) look(set *quorum.Set) {
 	}
 }
 
-// groups finds the group of a list of clients and a rule. It keeps no group in memory: only Redsyncs and open
-// subscriptions do.
+// groups finds groups. It keeps none in memory: only Redsyncs and open subscriptions do.
 var groups struct {
 	sync.Mutex // guards byKey
 	byKey      map[groupKey]weak.Pointer[Group]
 }
 
-// A groupKey is what the Redsyncs of a group have in common.
 type groupKey struct {
 	clients any // see clientsOf
 	rule    claim.Rule
 }
 
-// clientList is a list of clients as a part of a groupKey: first is the list of all clients but the last, next is
-// the last.
+// A clientList is a comparable list: all clients but the last, and the last.
 type clientList struct{ first, next any }
 
-// clientsOf returns a comparable list of the clients of these pools, nil if one of them does not tell its
-// client.
+// clientsOf returns a comparable list of the clients of these pools, nil if one does not tell its client.
 func clientsOf(pools []wire.Pool) (list any) {
 	for _, p := range pools {
 		shared, ok := p.(wire.Shared)
@@ -128,7 +119,6 @@ func GroupOf(pools []wire.Pool, rule claim.Rule) *Group {
 	return g
 }
 
-// forgetGroup forgets a group that is gone, unless another has taken its place.
 func forgetGroup(key groupKey) {
 	groups.Lock()
 	defer groups.Unlock()
@@ -137,7 +127,6 @@ func forgetGroup(key groupKey) {
 	}
 }
 
-// newGroup returns a group of Redsyncs with that many nodes.
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
 	g.sharing.lines = &g.lines
@@ -145,14 +134,13 @@ func newGroup(nodes int) *Group {
 	return g
 }
 
-// A Member is the membership of a Redsync in its group. It ends with Close, or when the Redsync is garbage
-// collected: a program need not close what it makes for a request.
+// A Member is the membership of a Redsync in its group. It ends with Close, or when the Redsync is garbage collected.
 type Member struct {
 	Group *Group
 	ended atomic.Bool
 }
 
-// Join makes another Redsync a member.
+// Join adds a member.
 func (g *Group) Join() *Member {
 	g.members.Add(1)
 	return &Member{Group: g}
@@ -165,15 +153,14 @@ func (m *Member) Leave() {
 	}
 }
 
-// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end once they have
-// been idle for a while, because a cleanup must not wait.
+// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end once they have been idle,
+// because a cleanup must not wait.
 func (m *Member) Collected() { m.end() }
 
 func (m *Member) end() (last bool) {
 	return m.ended.CompareAndSwap(false, true) && m.Group.members.Add(-1) == 0
 }
 
-// abandoned reports whether every member has left.
 func (g *Group) abandoned() bool { return g.members.Load() == 0 }
 
 // isOver reports whether no call of the group can acquire a lock any more.

@@ -10,17 +10,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file decides what the waiters of this process do when a lock is released. Leases see them as a
-// Group, which implements lease.Waiters. Its method Wake stands in attempt.go, because it knows turns.
-
-// HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
-// reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
-// is done later with l affects the new lease.
+// HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and reports whether
+// it did. The value and its validity go to a new lease, which nothing done later with l affects. No node is told.
 //
-// HandOver passes the lock only if nine tenths of its validity are left, and only until the limit of
-// maxChain: after that, other processes have their turn. It passes the lock only within one Redsync, because
-// another Redsync of the group may be closed meanwhile. If the first in line belongs to another Redsync,
-// HandOver reports false, and the release admits that waiter.
+// It does so only while nine tenths of the validity are left, and for maxChain at most: then other processes have their
+// turn. The lock stays within one Redsync, because another of the group may be closed meanwhile.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(chain(t)) {
@@ -42,8 +36,8 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	return true
 }
 
-// ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller,
-// whose context is ctx, waits for the release. No other lease may share the hold of l: see Lease.Leave.
+// ReleaseAwaited sends the release of l, which Unlock has ended, and admits the next waiter. The caller waits for it
+// with ctx. No other lease may share the hold of l: see Lease.Leave.
 func (g *Group) ReleaseAwaited(ctx context.Context, l *lease.Lease) *lease.Release {
 	return g.releaseAndAdmit(l, lease.Releasing{Caller: ctx})
 }
@@ -84,9 +78,8 @@ func (g *Group) Hear(l *lease.Lease) {
 	g.subscriber.listen(l.Terms().Keeper.Set, l.Terms().Events)
 }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this
-// process in each of its lines. admit decides whether the ticket of that waiter enters the queue with the
-// release. Lease.Release drops the ticket if the waiter has given up meanwhile.
+// releaseAndAdmit releases what l has left on the nodes, and admits waiters. Lease.Release drops tickets of waiters
+// that have given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	if l.Terms().Joins {
@@ -107,9 +100,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter may no longer wait with this ticket. Then the release of another lease, which removes the
-		// ticket, may have reached a node before this release of l put the ticket into the queue there. A
-		// second release of l removes the ticket.
+		// The waiter may have given up its ticket. The release that removes it may have reached a node before this one
+		// put it there. A second one removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -123,22 +115,20 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	return rel
 }
 
-// leaveOnWin takes the ticket of a waiter that has won l off the queues, unless it may stay there until l is
-// released: see Lease.Leaver. The waiter must have left its line. The same command puts the ticket of the
-// next waiter of this process into the queues. With two commands, a later call of another process could be
-// the first in between, and overtake that waiter.
+// leaveOnWin takes the ticket of a waiter that has won l, and left its line, off the queues, unless it may stay until l
+// is released: see Lease.Leaver. The same command adds the ticket of the next waiter, so that no later call of another
+// process overtakes it in between.
 func (g *Group) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
 		g.releaseAndAdmit(nobody, lease.Releasing{})
 	}
 }
 
-// entered notes that the release of l, which has been sent, puts the ticket of the admission a into a queue.
-// It reports false if the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
+// entered notes that the release of l puts a's ticket into a queue. It reports false if the waiter has given up that
+// ticket.
 //
-// Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases
-// that it knows, and must not release a lock before its Unlock does: if another process acquired the lock in
-// between, Unlock would fail.
+// The waiter must not know l before the release is sent: if it gives up, it releases the leases that it knows. Another
+// process could then acquire the lock before Unlock releases it, and Unlock would fail.
 func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	w := a.waiter
 	ls.mu.Lock()
@@ -154,7 +144,6 @@ func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	return true
 }
 
-// letTry lets w try right after a release.
 func (ls *lines) letTry(w *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -163,22 +152,21 @@ func (ls *lines) letTry(w *waiter) {
 
 // An admission says what the first in a line does at a release.
 //
-// If the waiter is without fair mode, and no other process is known to wait, it tries at once, right after the
-// release. Otherwise its ticket enters the queue of the line with the release, and what it does next depends:
+// A waiter without fair mode tries right after the release if no other process is known to wait. Otherwise its ticket
+// enters the queue with the release, and then:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
 //	otherwise                         it waits until a node tells it that its turn has come
 type admission struct {
 	waiter *waiter
-	line   int           // the index in the lines of the released claim
-	ticket script.Ticket // of the waiter, if it enters the queue
-	enters bool          // the ticket enters the queue with the release
-	tries  bool          // the waiter tries right after the release
+	line   int           // the index in the lines of the claim
+	ticket script.Ticket // set if enters
+	enters bool          // its ticket enters the queue
+	tries  bool          // it tries right after the release
 }
 
-// admit appends to all what the first in each line of h's claim does at the release of h. heard says whether
-// the nodes can be heard.
+// admit appends what the first in each line of h's claim does. heard says that the nodes can be heard.
 func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 	ls, c := &g.lines, h.Claim()
 	ls.mu.Lock()
@@ -196,17 +184,17 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 			continue
 		}
 		first.news[slices.Index(first.names, name)].told = true
-		_, downgraded := c.(*claim.Downgraded) // on some nodes it may still be a writer's claim
+		_, downgraded := c.(*claim.Downgraded) // some nodes may still have a writer's claim
 		if c.Shares() && first.shares() && !downgraded {
-			continue // readers do not keep each other back, so it waits for something else
+			continue // a reader does not keep it back
 		}
-		// It is said now, because a node may tell the waiter of the release before letTry does.
+		// Before the release: a node may tell the waiter of it before letTry does.
 		first.agenda.followsRelease = !l.others && !first.terms.Fair
 		if first.agenda.followsRelease {
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
-		if len(first.names) > 1 && first.terms.Fair { // the released name has kept it back
+		if len(first.names) > 1 && first.terms.Fair { // it has waited for this name
 			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
 		if !first.terms.Fair || ls.heldForLocked(first) == 0 { // otherwise it shows its ticket itself

@@ -9,46 +9,45 @@ import (
 )
 
 // This file keeps waiters from haste. The release of each failed attempt wakes other waiters. If they try although they
-// cannot win, they wake others in turn, for ever and without a pause. So a waiter hears only nodes whose votes count for its
-// claim, and tries only if these can make a quorum. If it fails all the same, and no rival holds the lock, it pauses.
+// cannot win, they wake others in turn, for ever. So a waiter hears only nodes whose votes count for its claim, and
+// tries only if these can make a quorum. If it fails all the same, and no rival holds the lock, it pauses.
 
 const (
-	// maxHasty is how many attempts in a row a waiter makes in haste while its votes are split, before it pauses. Mostly the
-	// order of the queues ends a split with the next attempt.
+	// maxHasty is how many attempts in a row a waiter makes in haste. Mostly the order of the queues ends a split with
+	// the next one.
 	maxHasty = 3
 
-	// maxPause bounds the pause. The waiter does not show its ticket meanwhile.
+	// maxPause bounds the pause, in which the waiter does not show its ticket.
 	maxPause = showEvery / 2
 )
 
-// A Rash switches rules of this file off, for tests that show what they are good for.
+// A Rash switches rules of this file off, for tests.
 type Rash uint8
 
-// The rules.
+// What a waiter does without a rule.
 const (
-	HearsAll    Rash = 1 << iota // nodes that do not count are heard
-	HearsLate                    // late nodes are heard
-	Hopes                        // a wake-up is a reason to try, even if that is hopeless
-	NeverPauses                  // no attempt is followed by a pause
+	HearsAll    Rash = 1 << iota // hears nodes that do not count
+	HearsLate                    // hears late nodes
+	Hopes                        // tries even if that is hopeless
+	NeverPauses                  // makes no pause
 )
 
 // A listening is how a waiter hears nodes.
 type listening struct {
 	*waiter
 	rash    Rash
-	patient bool // its attempts wait for late nodes
+	patient bool // waits for late nodes
 }
 
-// freeLocked returns the nodes on which the name that h waits for is free, as far as h knows: those that have told it, and
-// those on which the release of its last attempt leaves the name free. Only nodes whose votes count are heard.
+// freeLocked returns the nodes that count on which the name is free: they have told it, or the release of h's last
+// attempt leaves it free.
 func (h listening) freeLocked() claim.Nodes {
 	return (h.news[h.at].woken | h.news[h.at].freed) & h.votesLocked()
 }
 
-// isHopelessLocked reports whether h cannot win before more nodes tell it that the name is free: those that have not said that
-// it is taken are no quorum. If one of those that have said so wakes h, something has been released, and the messages of the
-// others may be lost. That is a reason to try, unless such an attempt was in vain not long ago, or some nodes are not heard: what
-// a late node has been sent may reach it while others release.
+// isHopelessLocked reports whether h cannot win before more nodes are free. If a node that was taken wakes h, messages
+// of others may be lost. Then h tries, unless such an attempt was in vain not long ago, or late nodes are not heard:
+// what they were sent may reach them while others release.
 func (h listening) isHopelessLocked() bool {
 	if !h.areFewLocked() {
 		return false
@@ -57,14 +56,14 @@ func (h listening) isHopelessLocked() bool {
 	return n.taken&n.woken == 0 || h.votesLocked() != h.terms.Keeper.Set.Rule().All() || h.vain
 }
 
-// areFewLocked reports whether the nodes that have not said that the name is taken, or have woken h since, are no quorum.
+// areFewLocked reports whether the nodes that are not known to be taken are no quorum.
 func (h listening) areFewLocked() bool {
 	n := &h.news[h.at]
 	return h.rash&Hopes == 0 && !h.terms.Keeper.Set.Rule().Quorum(h.votesLocked()&^(n.taken&^n.woken))
 }
 
-// votesLocked returns the nodes whose votes count for the next attempt of h. Late nodes are left out if the others can make a
-// quorum: the attempt does not wait for late nodes then, unless it is patient.
+// votesLocked returns the nodes whose votes count for the next attempt, which waits for late nodes only if it is
+// patient, or if the others are no quorum.
 func (h listening) votesLocked() claim.Nodes {
 	set := h.terms.Keeper.Set
 	rule := set.Rule()
@@ -81,27 +80,26 @@ func (h listening) votesLocked() claim.Nodes {
 	return votes
 }
 
-// isHastyLocked reports whether w tries because of what it has heard, and not because a time has passed.
+// isHastyLocked reports whether w tries because of news, and not because a time has passed.
 func (w *waiter) isHastyLocked() bool {
 	a, now := &w.agenda, time.Now()
 	passed := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
 	return !passed(a.runsOut) && !passed(a.refresh)
 }
 
-// afterLocked returns for how long h pauses after an attempt that took so long and has failed with the outcome o, 0 if it need
-// not pause. hasty says how many of its last attempts were made in haste, and in vain; afterLocked also returns that number
-// for the next attempt.
+// afterLocked returns for how long h pauses after a failed attempt. hasty is how many of its last attempts were in
+// haste and in vain, and now is the next such number.
 func (h listening) afterLocked(o lease.Outcome, took time.Duration, inHaste bool, hasty int8) (pause time.Duration, now int8) {
 	rule := o.Result.Rule
 	switch {
-	case rule == nil || rule.Quorum(o.Result.Taken): // a rival may hold the lock, and its release is a reason to try at once
+	case rule == nil || rule.Quorum(o.Result.Taken): // the release of a rival is a reason to try at once
 		return 0, 0
 	case inHaste:
-		hasty = min(hasty+1, maxHasty+maxRepeats+1) // the pause grows no further
+		hasty = min(hasty+1, maxHasty+maxRepeats+1) // more would not lengthen the pause
 	}
 	n := int(hasty)
 	if o.Result.Taken != 0 {
-		n -= maxHasty // rivals are trying
+		n -= maxHasty
 	}
 	if n <= 0 || h.rash&NeverPauses != 0 {
 		return 0, hasty

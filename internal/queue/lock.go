@@ -1,9 +1,9 @@
 // Package queue waits for a claim that is taken.
 //
-// The waiters of one process for one name stand in a line, and only the first of them talks to the nodes.
-// It puts its ticket in the queue of each node, and tries again when it has reason to: a node has woken it,
-// this process has released the claim, what stood in its way has run out, or its retry delay has elapsed.
-// A released lock may also pass to it by direct hand-off, without the nodes knowing.
+// The waiters of one process for one name stand in a line, and only the first of them talks to the nodes. It puts its
+// ticket in the queue of each node. It tries again when a node wakes it, when this process has released the claim, when
+// what stood in its way has run out, or when its retry delay is over. A released lock may also pass to it by direct
+// hand-off, without the nodes knowing.
 package queue
 
 import (
@@ -18,15 +18,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
-// first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the attempt fails,
-// the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
-// no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called. waits notes
-// that the call has waited, also if a function of the user's panics meanwhile.
+// Lock acquires the claim of t for a user's call that began at start. It shares a hold of this process if it can.
+// Otherwise it makes a first attempt, unless others wait: see mayBarge. If that fails, it waits in line until it wins,
+// until limit tries are used up (0 is no limit), or until ctx is done. With limit 1 it joins no line: see tryPastSplit.
+// waits notes that the call has waited, also if it panics.
 //
-// A call that may share a hold always joins the line, if its limit allows. If many such calls come at once, one of them
-// makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
-// way, and then shares its hold or makes its own.
+// A call that may share a hold waits in line without a first attempt, so that one of many such calls tries for all.
 func (g *Group) Lock(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *Wait,
 ) (*lease.Lease, *Failure) {
@@ -41,9 +38,9 @@ func (g *Group) Lock(
 	var l *lease.Lease
 	var o lease.Outcome
 	var denied denials
-	begins := start // when the first attempt begins
+	begins := start
 	if t.Timing.MinHold > 0 {
-		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
+		begins = clock.Now() // not start: a wait for the caller's own hold must not count
 	}
 	switch {
 	case limit == 1:
@@ -71,7 +68,7 @@ func (g *Group) Lock(
 	return g.wait(ctx, t, start, limit, o, waits)
 }
 
-// wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
+// wait waits in line. first is the outcome of a first attempt, if there was one.
 func (g *Group) wait(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
 ) (*lease.Lease, *Failure) {
@@ -89,32 +86,25 @@ func (g *Group) wait(
 type single struct {
 	group  *Group
 	terms  *lease.Terms
-	called clock.Instant // when the user called
+	called clock.Instant
 }
 
-// tryPastSplit makes the only attempt of a call. It repeats the attempt if the votes were split, because otherwise
-// several calls that come in the same moment may all fail, although the claim was free. A random delay before each
-// repetition keeps these calls from splitting the votes again. The delays grow with the time that an attempt takes:
-// if they were much shorter, the attempts would still overlap. Each delay ends before the node deadline, counted from
-// the first attempt.
+// tryPastSplit makes the only attempt of a call, and repeats it after a split. Otherwise all of several calls that come
+// in the same moment may fail, although the claim was free. Random delays, longer if attempts take longer, keep their
+// repetitions apart. They end before the node deadline of the first attempt.
 //
-// A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that
-// does no harm, because its rivals try again.
+// A call that hears a quorum of refusals before the first grant does not know of the split, and fails.
 //
-// The votes can also be split without a rival, because nodes differ in which permits are free. They then grant
-// different permits, although some permit may be free on a quorum of nodes. Only an attempt with a ticket is told which
-// permits are free. So the first repetition learns that, and the second one takes the free permit. Both are made
-// without a delay, even after the node deadline.
-//
-// start is when the first attempt begins.
+// Votes are also split if nodes differ in which permits are free. Only an attempt with a ticket is told which are free
+// on a quorum. So the first repetition learns that, and the second takes such a permit, both without a delay.
 func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
 	t := s.terms
 	l, o = s.tryOnce(ctx, start, false, nil)
-	var left *splits // keys that were in the way of earlier calls, too
+	var left *splits // keys in the way of earlier calls
 	if o.Result.Split {
 		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
-	var took time.Duration // the first attempt
+	var took time.Duration
 	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
 		elapsed := clock.Now().Since(start)
 		if n == 0 {
@@ -135,15 +125,14 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		var again lease.Outcome
 		l, again = s.tryOnce(ctx, clock.Now(), o.MayMix() || left != nil, left)
 		if again.Kind != lease.NotAsked && !again.IsCut() {
-			o = again // otherwise the attempt before says why the call fails
+			o = again // otherwise the earlier one says why the call fails
 		}
 	}
 	return l, o
 }
 
-// tryOnce makes one attempt without joining the line. start is when it begins. ticket says that the attempt needs a
-// ticket, to learn which permits are free, or what is in the way. split, which may be nil, is what earlier attempts have
-// seen.
+// tryOnce makes one attempt. ticket says that it needs a ticket, to learn what is in the way. split is what earlier
+// attempts have seen; it may be nil.
 func (s single) tryOnce(
 	ctx context.Context, start clock.Instant, ticket bool, split *splits,
 ) (l *lease.Lease, o lease.Outcome) {
@@ -153,12 +142,12 @@ func (s single) tryOnce(
 		if l, done = s.group.sharing.joinOrOpen(ctx, t); l != nil {
 			return l, lease.Outcome{Kind: lease.Won}
 		}
-		defer func() { done(l != nil) }() // also if a function of the user's has panicked
+		defer func() { done(l != nil) }() // also after a panic
 	}
 	switch {
-	case ctx.Err() != nil: // while it waited
+	case ctx.Err() != nil:
 	case t.Fair:
-		if o = s.group.lines.whyTaken(t.Claim.Lines()); o.Kind == lease.NotAsked { // it overtakes nobody already waiting
+		if o = s.group.lines.whyTaken(t.Claim.Lines()); o.Kind == lease.NotAsked { // it overtakes nobody
 			l, o = s.tryQueued(ctx, split)
 		}
 	case ticket:
@@ -172,13 +161,12 @@ func (s single) tryOnce(
 	return l, o
 }
 
-// tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
-// queues after the attempt.
+// tryQueued makes one attempt with a ticket, which leaves the queues afterwards.
 func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lease.Outcome) {
-	c := newCall(s.group, s.terms, s.called) // it is in no line, so that ticketLocked needs no lock
+	c := newCall(s.group, s.terms, s.called) // in no line, so ticketLocked needs no lock
 	c.split = split
 	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: script.AliveFor, Strict: s.terms.Fair}
-	// leaves is set, so that call.end does not look for c in a line.
+	// leaves keeps call.end from looking for c in a line.
 	l, o := c.try(ctx, 1, &turn{group: s.group, waiter: &c.waiter, place: at, began: time.Now(), leaves: true})
 	if l != nil {
 		s.group.leaveOnWin(l, at.Ticket)
@@ -186,15 +174,14 @@ func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lea
 	return l, o
 }
 
-// A Wait is what observers know of the wait of one call of Lock. The zero Wait is of a call that has not waited.
+// A Wait is what observers know of how one call of Lock waits.
 type Wait struct {
-	Number uint64 // no other call of this process has the same; 0 if observers have been told of no wait
+	Number uint64 // unique in this process; 0 if observers know of no wait
 }
 
-// calls is how many calls of this process have told observers that they wait.
 var calls atomic.Uint64
 
-// Begin tells that the call that began at start waits. Only the first Begin has an effect.
+// Begin tells observers, once, that the call that began at start waits.
 func (w *Wait) Begin(ctx context.Context, to lease.Events, start clock.Instant) {
 	if w.Number == 0 {
 		w.Number = calls.Add(1)
@@ -204,20 +191,17 @@ func (w *Wait) Begin(ctx context.Context, to lease.Events, start clock.Instant) 
 
 // A Failure is why Lock has acquired nothing.
 type Failure struct {
-	// Last is the last attempt of this call that its context has not cut. If there was none, it is the last one of the
-	// call's line, without what observers of that attempt were told.
+	// Last is the last attempt of this call that its context has not cut. If there was none, it is that of the call's
+	// line, without Told.
 	Last        lease.Outcome
-	Interrupted bool          // the context, Close or the limit of tries has ended the call
-	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
-	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
-	Denied      []claim.Vote  // by node, the denials that have ended the call; nil if none have
+	Interrupted bool          // by the context, Close or the limit of tries
+	Tries       int           // made while the call waited in line
+	Delay       time.Duration // the negative retry delay that has ended the call
+	Denied      []claim.Vote  // by node, the denials that have ended the call
 }
 
-// maxChain limits how long after its acquire a lock may be handed on within the process, before other
-// processes have their turn. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer
-// than an acquire takes.
+// maxChain bounds chain. It is much longer than an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its
-// hold.
+// chain returns for how long after its acquire a lock may be handed on or joined within the process.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }

@@ -6,29 +6,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is about readers of this process that share a hold. When a reader acquires a lock, the readers
-// behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. Readers
-// that come a little later join it, too, while no writer waits in the process. After that a reader asks the
-// nodes, and so sees the writers of other processes.
-
-// A sharing finds what a reader can share. A hold that nobody can join any more may stay in it for a while.
+// A sharing finds the holds that readers can share. When a reader acquires a lock, those behind it in the line join its
+// hold, up to the first writer: a waiter that wants the lock alone. Readers that come soon after join it, too, while no
+// writer waits. Later readers ask the nodes, and so see the writers of other processes.
 type sharing struct {
 	lines *lines
 
 	// lines.mu guards what follows.
 	holds    map[lease.Likeness]*lease.Lease
-	sweep    int // the number of holds at which put removes those that nobody can join
+	sweep    int // from this number of holds on, put removes old ones
 	openings map[lease.Likeness]*opening
 }
 
-// An opening is an attempt that is under way, and whose hold others may share. Calls that come meanwhile wait for it:
-// if each made an attempt of its own, the nodes would have a reader for each call.
+// An opening is an attempt whose hold others may share. Calls that come meanwhile wait for it, so that the nodes do not
+// have a reader for each of them.
 type opening struct {
-	done chan struct{} // closed when the attempt has ended, and others can join the hold
+	done chan struct{} // closed when others can join the hold, or there is none
 	won  bool          // valid once done is closed
 }
 
-// joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
 func (s *sharing) joinHold(t *lease.Terms) *lease.Lease {
 	s.lines.mu.Lock()
 	hold := s.joinableLocked(t)
@@ -36,8 +32,8 @@ func (s *sharing) joinHold(t *lease.Terms) *lease.Lease {
 	return join(t, hold)
 }
 
-// join returns a lease that shares hold, which may be nil. It returns nil if hold cannot be shared any more. A writer
-// may have joined the line since hold was found. It came at the same time as this reader, so the reader may go first.
+// join shares hold, which may be nil, if that is still possible. A writer that has joined the line meanwhile came at
+// the same time as the reader.
 func join(t *lease.Terms, hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
@@ -45,8 +41,6 @@ func join(t *lease.Terms, hold *lease.Lease) *lease.Lease {
 	return hold.Join(t, chain(t))
 }
 
-// joinableLocked returns the hold that a reader with these terms may be able to share. It returns nil while a writer
-// waits.
 func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 	hold := s.holds[t.Likeness()]
 	if hold == nil || s.lines.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(t)) {
@@ -55,12 +49,8 @@ func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 	return hold
 }
 
-// joinOrOpen is for a call that is about to make an attempt. It returns a lease that shares a hold of this process, if
-// there is one. Otherwise it returns done. The call must then make its attempt, and call done when others can join its
-// hold or when the attempt has failed.
-//
-// If an attempt is under way whose hold the call could share, joinOrOpen waits for it. If that attempt fails, the call
-// makes its own: it may find the lock free where the other one did not.
+// joinOrOpen returns a lease that shares a hold, if need be after an attempt that is under way. Otherwise the call must
+// make its own attempt, and call done when others can join its hold or when it has failed.
 func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Lease, done func(won bool)) {
 	for {
 		hold, other, own := s.findOrOpen(t)
@@ -75,9 +65,8 @@ func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Leas
 	}
 }
 
-// findOrOpen returns the hold that a call with these terms may be able to share, or else the attempt of another call
-// that may win such a hold. If there is neither, it returns an attempt of the call's own, which others can wait for.
-// While a writer waits it returns nothing.
+// findOrOpen returns the hold that a call may share, or the attempt of another call that may win one, or else an
+// attempt of the call's own. While a writer waits it returns nothing.
 func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *opening) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
@@ -99,7 +88,6 @@ func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *ope
 	return nil, nil, own
 }
 
-// opened notes that an attempt has ended.
 func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
@@ -108,8 +96,8 @@ func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 	close(own.done)
 }
 
-// await waits for the end of the attempt, and reports whether it has won. It waits no longer than the node deadline of
-// t, because an observer may hold up the other call.
+// await reports whether the attempt has won. It waits no longer than the node deadline of t, because an observer may
+// hold up the other call.
 func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	t.Keeper.Pause(ctx, t.Timing.NodeTimeout, o.done)
 	select {
@@ -120,8 +108,8 @@ func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	}
 }
 
-// share lets other readers join hold, which a call has just acquired and which has begun to be shared. The waiter of that
-// call, w, leaves its line; w is nil if the call stood in none.
+// share lets other readers join hold, which the call of w has just acquired, and takes w out of its line. w is nil if
+// the call stood in none.
 func (s *sharing) share(hold *lease.Lease, w *waiter) {
 	s.lines.mu.Lock()
 	if w != nil {
@@ -134,12 +122,8 @@ func (s *sharing) share(hold *lease.Lease, w *waiter) {
 	}
 }
 
-// shareLocked lets other readers join hold, which somebody has just acquired: now the readers at the head of
-// the line, up to the first writer, and later those that joinHold lets in. A reader with other terms goes on
-// waiting.
-//
-// It returns the readers that have joined. The caller must tell them to look again. They need lines.mu for
-// that, so the caller should unlock it first.
+// shareLocked lets readers join hold: at once those in the line up to the first writer. The caller must unlock
+// lines.mu, and then tell them to look again.
 func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	s.put(hold)
@@ -152,7 +136,7 @@ func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 		if !w.shares() {
 			break
 		}
-		if w.state == trying { // its attempt may win a hold of its own
+		if w.state == trying { // it may win its own hold
 			continue
 		}
 		if w.handedOff = hold.Join(w.terms, chain(w.terms)); w.handedOff != nil {
@@ -168,7 +152,6 @@ func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	return joined
 }
 
-// put notes that readers can join hold.
 func (s *sharing) put(hold *lease.Lease) {
 	if len(s.holds) >= s.sweep {
 		for other, h := range s.holds {
@@ -184,7 +167,6 @@ func (s *sharing) put(hold *lease.Lease) {
 	s.holds[hold.Terms().Likeness()] = hold
 }
 
-// forgetHold notes that nobody can share hold any more.
 func (s *sharing) forgetHold(hold *lease.Lease) {
 	like := hold.Terms().Likeness()
 	s.lines.mu.Lock()

@@ -10,59 +10,51 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is about attempts whose votes were split: how long a waiter pauses after them, and when it waits for late nodes.
-// A waiter is patient once keys that stay, such as those of a client that crashed, have been in the way for splitFor. Later
-// calls of this process need not wait for that again.
+// This file is about attempts whose votes were split. A waiter that then waits for late nodes is patient.
 
 const (
-	// maxRepeats is how often a call repeats its only attempt if the votes were split. If five processes start in the
-	// same moment on five nodes, 70 % of the cases have no winner without a repetition, 3 to 16 % with one, and none
-	// of 4000 with three.
+	// maxRepeats is how often a call repeats its only attempt after a split. If five processes start at once on five
+	// nodes, 70 % of the cases have no winner without a repetition, and none of 4000 with three.
 	maxRepeats = 3
 
-	// minJitter is the least range of the random delay before the first repetition. The range doubles with each
-	// repetition. In a simulation of two zones 3 ms apart, with a silent fifth node, nobody got a free lock in 3.5 % of
-	// the cases with a range of 4 ms, in 0.5 to 1 % with 8 ms, and in at most 0.3 % with 16 ms.
+	// minJitter is the least range of the random delay before the first repetition. In a simulation of two zones 3 ms
+	// apart, with a silent fifth node, nobody got a free lock in 3.5 % of the cases with 4 ms, and in at most 0.3 %
+	// with 16 ms.
 	minJitter = 16 * time.Millisecond
 
-	// splitFor is how long the same keys are in the way before an attempt waits for late nodes even if its votes are
-	// split. Rivals come and go in that time. The keys of a client that crashed stay, and then only the late nodes can
-	// give the lock.
+	// splitFor is how long the same keys must be in the way before a waiter is patient. Rivals come and go in that
+	// time. The keys of a client that crashed stay, and only late nodes can then give the lock.
 	splitFor = time.Second
 
-	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts. All of them reach the late
-	// nodes late, and would still be there when one of the waiters needs these nodes.
+	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts. They would still be on
+	// their way to late nodes when a waiter needs these.
 	quietAfter = splitFor / 4
 
-	// sameEnd is how much the end of a key may seem to move, because answers need more or less time. The keys of rivals
-	// that follow each other end later and later.
+	// sameEnd is how much the end of a key may seem to move: answers take different times.
 	sameEnd = 100 * time.Millisecond
 )
 
-// splits are what a waiter remembers of its attempts from the first one on that was split. Only the goroutine of the
-// waiter uses it.
+// splits are what a waiter remembers of its attempts since one was split, for its goroutine only.
 type splits struct {
-	n    int           // how many attempts in a row were split: 0 if the last one was not
-	took time.Duration // how long the first of these took
+	n    int           // how many attempts in a row were split; 0 if the last one was not
+	took time.Duration // the first of these
 	keys []foreign     // by node
 
-	answered claim.Nodes // those that had answered the last of these attempts when it ended
+	answered claim.Nodes // had answered the last of these
 
-	// From ended on the waiter is quiet for that long: it tries only if the name is free on a quorum of nodes that are
-	// not late.
+	// From ended on, for that long, the waiter tries only if the name is free on a quorum of nodes that are not late.
 	ended time.Time
 	quiet time.Duration
 }
 
 // A foreign is a key that was in the way on a node. The zero value stands for none.
 type foreign struct {
-	ends  time.Duration // when it runs out, by the monotonic clock; 0 if the node has not told
+	ends  time.Duration // when it runs out, by the monotonic clock; 0: not known
 	since time.Time     // when it was first seen
 }
 
 func newSplits(nodes int) *splits { return &splits{keys: make([]foreign, nodes)} }
 
-// note notes an attempt that has just ended.
 func (s *splits) note(o lease.Outcome, began time.Time) {
 	now, split := time.Now(), o.Result.Split
 	if split {
@@ -86,8 +78,8 @@ func (s *splits) note(o lease.Outcome, began time.Time) {
 	}
 }
 
-// seen returns what is in the way on a node that has refused with d. It is what was there before if both end at the same
-// time. If that is not known, it may be the same as long as all attempts are split.
+// seen returns what is in the way on a node that has refused with d: the same as before if it ends at the same time, or
+// if that is not known and all attempts are split.
 func (f foreign) seen(d claim.Detail, split bool, now time.Time) foreign {
 	var ends time.Duration
 	if d.Wait != claim.Never {
@@ -103,21 +95,17 @@ func (f foreign) seen(d claim.Detail, split bool, now time.Time) foreign {
 	return f
 }
 
-// wasSplit reports whether the last attempt was split.
 func (s *splits) wasSplit() bool { return s.n > 0 }
 
-// pause returns how long the waiter pauses after a split before it tries again for no other reason. Rivals that pause
-// for random times do not split the votes again for ever.
+// pause returns a random time, so that rivals do not split the votes for ever.
 func (s *splits) pause() time.Duration {
 	return jitter.N(max(2*s.took, minJitter) << min(s.n-1, maxRepeats))
 }
 
-// arePatient reports whether the next attempt waits for late nodes even if its votes are split.
 func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0 }
 
-// beQuiet makes the waiter quiet, whose last attempt had the outcome o, if keys that stay are in the way on fewer nodes
-// than a quorum, so that no holder has them. In the first second all waiters are quiet. Then those are for which something
-// is in the way on all nodes: one waiter may have the free ones, and wait for the late ones, for deadline at most.
+// beQuiet makes the waiter quiet if keys that stay are in the way, but on no quorum. After splitFor it must also have
+// found something in the way on all nodes: another waiter may have the free ones, and wait for the late ones.
 func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
 	s.ended, s.quiet = time.Now(), 0
 	if o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
@@ -133,10 +121,9 @@ func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
 	}
 }
 
-// untilQuiet returns until when the waiter is quiet.
 func (s *splits) untilQuiet() time.Time { return s.ended.Add(s.quiet) }
 
-// old returns the nodes with keys that have been in the way for so long.
+// old returns the nodes with keys that are at least that old.
 func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
 	for i, f := range s.keys {
 		if f.age() >= age {
@@ -146,7 +133,6 @@ func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
 	return nodes
 }
 
-// age returns for how long the key that was seen first has been in the way, 0 if there is none.
 func (s *splits) age() (age time.Duration) {
 	for _, f := range s.keys {
 		age = max(age, f.age())
@@ -161,18 +147,16 @@ func (f foreign) age() time.Duration {
 	return time.Since(f.since)
 }
 
-// maxLeftovers is how many names leftovers remember at most.
 const maxLeftovers = 1000
 
-// leftovers are the keys for which a waiter has been patient, if they left no quorum without late nodes. They are
-// remembered until they run out, by the first name of the claim.
+// leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out. Later
+// calls need not wait for splitFor again.
 type leftovers struct {
 	mu     sync.Mutex // guards what follows
 	byName map[string][]foreign
 }
 
-// note remembers the keys that s has seen for splitFor, if they left no quorum to the nodes that answered in time. rule
-// is nil if no node was asked.
+// note remembers the keys that s has seen for splitFor, if they left no quorum to the nodes that answered in time.
 func (l *leftovers) note(name string, s *splits, rule claim.Rule) {
 	if rule == nil || rule.Quorum(s.answered&^s.old(splitFor)) {
 		return
@@ -185,8 +169,8 @@ func (l *leftovers) note(name string, s *splits, rule claim.Rule) {
 	l.byName[name] = still(s.keys)
 }
 
-// of returns splits that begin with the leftovers of a name, nil if there are none. A waiter is patient only after an
-// attempt that has seen them again.
+// of returns splits that begin with the leftovers of a name. A waiter is patient only after an attempt that has seen
+// them again.
 func (l *leftovers) of(name string) *splits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +182,6 @@ func (l *leftovers) of(name string) *splits {
 	return s
 }
 
-// still returns those of the keys, by node, that are known to end later than now.
 func still(keys []foreign) []foreign {
 	all, now := make([]foreign, len(keys)), clock.Now().Mono
 	for i, f := range keys {

@@ -15,21 +15,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file lets a process hear that a lock is free, or was released by force. The process has a channel of its own, and one
-// subscription on each node, however many locks it waits for or holds.
-
 const (
 	// idleSubscriber is how long the subscriptions outlast the last waiter and the last lease in holders.
 	idleSubscriber = 30 * time.Second
 
-	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
-	// without them. It is less than aliveFor, so that the waiter shows its ticket to the nodes again in time.
+	// maxWaitToHear bounds how long the first in line waits for its subscriptions.
 	maxWaitToHear = showEvery
 )
 
-// A subscriber listens while somebody waits, or holds a lease that listens (see holders), on behalf of all members of a group. A node may have sent
-// messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
-// first in each line as if that node had sent it a message.
+// A subscriber hears, for all members of a group, that a lock is free or was released by force. The process has one
+// channel, and one subscription on each node. When a broken subscription stands again, the subscriber wakes the first
+// in each line, because messages may be lost.
 type subscriber struct {
 	group *Group
 
@@ -38,46 +34,41 @@ type subscriber struct {
 	idle    *time.Timer
 }
 
-// A session is one set of subscriptions. It lasts from when somebody begins to wait until nobody has waited
-// for a while.
-//
-// A node has answered once it can be heard, or once its subscription has failed. The session is ready when all
-// nodes have answered, or wakeGrace after a quorum of them has. From then on messages of a release reach the
-// waiters. Without the wait of wakeGrace each later answer of a node would cause an attempt.
+// A session is one set of subscriptions. A node has answered once it can be heard, or its subscription has failed. The
+// session is ready when all nodes have answered, or wakeGrace after a quorum has. Without this grace each later answer
+// would cause an attempt.
 type session struct {
 	subscriber    *subscriber
 	set           *quorum.Set
 	rule          claim.Rule
 	begun         time.Time
 	subscriptions []wire.Subscription
-	pools         []wire.Pool // the session's own, through which it subscribes
+	pools         []wire.Pool // its own, to subscribe through
 
 	// subscriber.mu guards what follows.
 	answered claim.Nodes
 	grace    *time.Timer
 	ready    bool
-	heard    claim.Nodes // the nodes whose messages can be heard
-	covers   bool        // heard blocks every quorum, so a release by force, which reaches a quorum, is heard from at least one node
-	covered  bool        // it has done so at some time
+	heard    claim.Nodes // the nodes that can be heard
+	covers   bool        // heard blocks every quorum, so any release by force is heard
+	covered  bool        // it was so at some time
 }
 
-// ready reports whether the process can hear that a lock is free.
 func (s *subscriber) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session != nil && s.session.ready
 }
 
-// wakes reports whether a quorum of nodes can be heard, as far as is known, without those that are unfit.
+// wakes reports whether a quorum of nodes can be heard without those that are late or unfit.
 func (s *subscriber) wakes(unfit claim.Nodes) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late()&^unfit)
 }
 
-// hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An
-// attempt waits until the session is ready, but not longer than its node deadline and maxWaitToHear after the
-// session began. listens says whether there is a session.
+// hears returns until when an attempt must wait for the subscriptions: at most for the node deadline and maxWaitToHear
+// since the session began. listens says that there is a session.
 func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,9 +82,8 @@ func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen opens the subscriptions if there is no session. It uses the pools of set, the Set of one member. It
-// does not wait until the subscriptions stand. events, which may be nil, is told of a node that refuses. If
-// all members have left the group, listen does nothing.
+// listen opens the subscriptions through the pools of one member, and does not wait for them. events, which may be nil,
+// is told of a node that refuses.
 func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,11 +114,10 @@ func (s *session) subscribeLocked(l listener) {
 			return
 		}
 	}
-	s.answerLocked(l.node.Index) // nothing will call the listener of this node
+	s.answerLocked(l.node.Index) // no listener will
 }
 
-// listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
-// pool of the group's own, which no user closes.
+// listenThrough returns the pool to subscribe through at p's node: own, which no user closes, if p can make one.
 func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
 	if shared, ok := p.(wire.Shared); ok {
 		own = shared.Sibling()
@@ -138,9 +127,8 @@ func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
 	return s, own
 }
 
-// learn notes that node i has answered, and whether it can be heard. It reports late if waiters may have tried without
-// hearing node i: the session was ready before, or node i has answered before. It reports covers if from now on no release
-// by force can go unheard, and first if that is so for the first time.
+// learn notes whether node i can be heard. late says that waiters may have tried without hearing it, covers that from
+// now on no release by force goes unheard, and first that this is so for the first time.
 func (s *session) learn(i int, heard bool) (late, covers, first bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
@@ -176,8 +164,7 @@ func (s *session) answerLocked(i int) {
 	}
 }
 
-// becomeReady makes the session ready, and the first in each line try. That waiter may have waited until it
-// could hear the nodes. Or it has tried without hearing them, and may have missed a message.
+// becomeReady lets the first in each line try, which has waited for that or may have missed a message.
 func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
@@ -185,7 +172,6 @@ func (s *session) becomeReady() {
 	s.subscriber.group.lines.nudgeAll()
 }
 
-// rest ends the subscriptions if nobody waits, or has waited until lately, and no lease listens any more.
 func (s *subscriber) rest() {
 	if s.group.lines.count.Load() == 0 && s.stop(func() bool { return s.group.holders.count.Load() == 0 }) {
 		return
@@ -195,8 +181,8 @@ func (s *subscriber) rest() {
 	s.idle.Reset(idleSubscriber)
 }
 
-// stop ends the subscriptions and reports true, if still is nil or reports true. still is called under s.mu: a lease that
-// is added to holders afterwards finds no session.
+// stop ends the subscriptions, unless still is set and reports false. still is called under s.mu: a lease that is added
+// to holders afterwards finds no session.
 func (s *subscriber) stop(still func() bool) (stopped bool) {
 	s.mu.Lock()
 	if still != nil && !still() {
@@ -219,7 +205,7 @@ func (s *subscriber) stop(still func() bool) (stopped bool) {
 		subscription.Close()
 	}
 	for _, p := range ended.pools {
-		_ = p.Close() // never fails, and does not wait
+		_ = p.Close() // never fails nor waits
 	}
 	return true
 }
@@ -228,7 +214,7 @@ func (s *subscriber) stop(still func() bool) (stopped bool) {
 type listener struct {
 	session *session
 	node    *quorum.Node
-	events  lease.Events // nil if nobody listens
+	events  lease.Events // may be nil
 }
 
 func (l listener) group() *Group { return l.session.subscriber.group }
@@ -248,11 +234,11 @@ func (l listener) Subscribed() {
 func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
 		l.group().holders.doubt(id)
-	} // no return: the name of a lock may begin like that, too
+	} // no return: the name of a lock may begin like that
 	l.group().lines.wake(script.LineOf(key), l.node.Index, true, nil)
 }
 
-// Unsubscribed implements wire.Listener. Until the subscription stands again, waiters go by their timers.
+// Unsubscribed implements wire.Listener. Waiters then go by their timers.
 func (l listener) Unsubscribed(err error) {
 	l.session.learn(l.node.Index, false)
 	if wire.HangsUp(err) && l.events != nil {
@@ -271,15 +257,15 @@ func (l listener) Refused(err error) {
 	}
 }
 
-// holders are the leases of this process that want to hear when they are released by force, by what tells their values apart. Readers that share a hold have one value.
+// holders are the leases that want to hear when they are released by force, by the ID of their values.
 type holders struct {
-	count atomic.Int64 // of the leases; can be read without mu
+	count atomic.Int64 // of leases; can be read without mu
 
 	mu   sync.Mutex // guards what follows
 	byID map[string][]*lease.Lease
 }
 
-// A holding takes a lease out of holders when the lease ends.
+// A holding takes a lease out of holders when it ends.
 type holding struct {
 	of    *holders
 	id    string
@@ -310,7 +296,7 @@ func (h *holders) remove(id string, l *lease.Lease) {
 	}
 }
 
-// doubt makes the leases with a value ask the nodes whether they are still held.
+// doubt makes leases ask the nodes whether they are still held.
 func (h *holders) doubt(id string) {
 	h.mu.Lock()
 	all := slices.Clone(h.byID[id])
@@ -320,8 +306,7 @@ func (h *holders) doubt(id string) {
 	}
 }
 
-// doubtAll makes all leases ask, because messages may have been missed. told says that a message may have come before the
-// process listened at all.
+// doubtAll makes all leases ask. told says that a message may have come before the process listened at all.
 func (h *holders) doubtAll(told bool) {
 	h.mu.Lock()
 	var all []*lease.Lease

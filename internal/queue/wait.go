@@ -13,19 +13,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file is what a call of Lock does while it waits in a line.
-
-// A call is a call of Lock that waits: its waiter, and what only its own goroutine uses.
+// A call is a call of Lock that waits in line. Except for the waiter, only its goroutine uses it.
 type call struct {
 	waiter
 	group     *Group
-	why       *lease.Outcome // of the last attempt that its context has not cut; nil if it has made none
-	pace      pace           // its retry delays
-	split     *splits        // its attempts, since one was split
-	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
-	queueless bool           // a node denies it its queue
-	hasty     int8           // how many of its last attempts were made in haste, and in vain: see haste.go
-	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
+	why       *lease.Outcome // of the last attempt that its context has not cut
+	pace      pace
+	split     *splits // of its attempts since one was split
+	opened    func()  // to call once it has left its line, if others wait to join its hold
+	queueless bool    // a node denies it its queue
+	hasty     int8    // how many of its last attempts were in haste and in vain
+	unasked   bool    // nothing had told it that the lock is free: see lines.silent
 }
 
 func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
@@ -44,8 +42,7 @@ func newCall(g *Group, t *lease.Terms, start clock.Instant) *call {
 	return c
 }
 
-// join begins the first retry delay of c, and puts c in its lines. first is the outcome of its first attempt: NotAsked if
-// it has made none. If the delay is negative, join does nothing and reports false.
+// join begins the first retry delay, and puts c in its lines. If the delay is negative, join reports false instead.
 func (c *call) join(limit int, first lease.Outcome) bool {
 	c.pace = pace{delay: c.terms.Delay, limit: limit, try: 1}
 	if !c.pace.begin(0) {
@@ -62,13 +59,12 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	return true
 }
 
-// run is the rest of Lock after c has joined its lines. It makes attempts until one succeeds, or Lock must
-// give up.
+// run waits until c has the lock or must give up.
 func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
-	defer func() { // also if a function of the user's has panicked
+	defer func() { // also after a panic
 		switch {
-		case returned && l != nil && l == c.handedOff: // that has taken it out of its line
+		case returned && l != nil && l == c.handedOff: // it is out of its line
 		case l != nil && l.BeginSharing():
 			c.group.sharing.share(l, &c.waiter)
 		default:
@@ -79,7 +75,7 @@ func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 		}
 		switch {
 		case c.handedOff != nil:
-			l, failure = c.handedOff, nil // also if the lock was handed over while waitInLine gave up
+			l, failure = c.handedOff, nil // even if waitInLine gave up meanwhile
 			if !returned {
 				l.Abandon(c.terms.Keeper.Errors.Failed)
 			}
@@ -89,7 +85,7 @@ func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 				entered.Release(lease.Releasing{})
 			}
 		}
-		if l != nil && !c.ticket.IsZero() { // it has won, and may have entered the queues
+		if l != nil && !c.ticket.IsZero() { // it may have entered the queues
 			c.group.leaveOnWin(l, c.ticket)
 		}
 	}()
@@ -133,7 +129,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			}
 			if o.Taken() {
 				took := time.Since(u.began)
-				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
+				least = took + jitter.N(2*took+1) // otherwise attempts of far processes always overlap
 				if c.split != nil {
 					least = max(least, time.Until(c.split.untilQuiet()))
 				}
@@ -156,7 +152,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 	}
 }
 
-// severed reports whether the user has closed the clients, and not the Redsync, and returns what an attempt would find.
+// severed returns what an attempt would find if the user has closed the clients, but not the Redsync.
 func (c *call) severed() (res quorum.Result, severed bool) {
 	if !c.group.severed.Load() || c.terms.Keeper.IsClosed() {
 		return res, false
@@ -164,7 +160,7 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 	return c.terms.Keeper.Set.Severed()
 }
 
-// denied reports whether the nodes deny the lock, after a failed attempt, and returns the denials by node.
+// denied reports whether the nodes deny the lock, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	if !c.terms.EndsIfDenied && o.Result.Count.Failed == 0 {
 		return nil, false
@@ -177,7 +173,6 @@ func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	return slices.Clone(c.denials.votes), true
 }
 
-// sleepUntilDue waits until c has something to do, and returns the event that is the reason.
 func (c *call) sleepUntilDue(ctx context.Context) event {
 	var timer *time.Timer
 	for {
@@ -228,12 +223,11 @@ func (c *call) sleepUntilDue(ctx context.Context) event {
 	}
 }
 
-// listening returns how c hears nodes now.
 func (c *call) listening() listening {
 	return listening{&c.waiter, c.group.Rash, c.split != nil && c.split.arePatient()}
 }
 
-// due returns what c must do now, and when it must look again if that is nothing: see view.next.
+// due asks view.next what c must do now.
 func (c *call) due() (event, time.Time) {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -263,10 +257,8 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears returns until when c must wait to hear the nodes, and whether it listens. The caller holds lines.mu.
-//
-// c must be able to hear the nodes before an attempt that puts its ticket in the queues. Before its very first attempt it
-// need not: that attempt may succeed, and is repeated if it fails.
+// hears is subscriber.hears for c. The very first attempt does not wait to hear nodes: it may succeed, and is repeated
+// if it fails. The caller holds lines.mu.
 func (c *call) hears() (from time.Time, listens bool) {
 	if c.why == nil || !c.terms.Fair && (c.queueless || c.agenda.followsRelease) {
 		return time.Time{}, true
@@ -274,16 +266,14 @@ func (c *call) hears() (from time.Time, listens bool) {
 	return c.group.subscriber.hears(c.terms.Timing.NodeTimeout)
 }
 
-// isUntoldLocked reports whether the attempt that c is about to make has no reason but its own questions: no message, no
-// release of this process, and nothing that has run out.
+// isUntoldLocked reports whether the next attempt of c has no reason but its own questions.
 func (c *call) isUntoldLocked() bool {
 	a := c.agenda
 	ranOut := !a.runsOut.IsZero() && !a.runsOut.After(time.Now())
 	return c.isQueued() && !a.ready && !a.followsRelease && !ranOut && !c.news[c.at].told
 }
 
-// passesOver reports whether c does not make the try that is due, because the nodes can wake the first in each line in which
-// it stands.
+// passesOver reports whether c omits the try that is due, because the nodes can wake the first in each of its lines.
 func (c *call) passesOver() bool {
 	if !c.terms.Rests {
 		return false
@@ -302,8 +292,6 @@ func (c *call) passesOver() bool {
 	return true
 }
 
-// lastOutcome returns why the lock has not been acquired so far: the last outcome of c, or that of its line
-// if c has made no attempt.
 func (c *call) lastOutcome() lease.Outcome {
 	ls := &c.group.lines
 	ls.mu.Lock()
@@ -317,15 +305,9 @@ func (c *call) lastOutcome() lease.Outcome {
 	return ls.byName[c.stands()[0]].why
 }
 
-// begin starts an attempt of c, and returns it. It returns nil if c is not the first in line, if it collides
-// with the attempt of another waiter, or if it has been handed the lock. It also returns nil if this process
-// holds the lock, unless poll is set.
-//
-// poll says that the retry delay is the only reason for the attempt. A poll is made although this process
-// seems to hold the lock, because the lock may have been released elsewhere. A poll takes a free lock out
-// of turn, except in fair mode. Any other attempt respects the order of the queues.
-//
-// last says that no attempt follows: c then leaves the queues.
+// begin starts an attempt of c, or returns nil if c must not try. poll says that the retry delay is the only reason. A
+// poll is made although this process seems to hold the lock, because it may have been released elsewhere. Except in
+// fair mode, a poll takes a free lock out of turn.
 func (c *call) begin(poll, last bool) *turn {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -333,10 +315,8 @@ func (c *call) begin(poll, last bool) *turn {
 	if c.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	// Two kinds of attempts show no ticket, and so respect no queue. One follows a release of this process at
-	// once, when nobody else is known to wait. The other is the first attempt of a reader that may share a
-	// hold. It is like the attempt of a call that barges, although the reader stands in the line: see
-	// Group.Lock.
+	// Two kinds of attempts respect no queue: one right after a release of this process, and the first one of a reader
+	// that may share a hold, which is like that of a call that barges.
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
@@ -361,8 +341,7 @@ func (c *call) begin(poll, last bool) *turn {
 	return u
 }
 
-// tryInLine makes the attempt of a call that is in a line, unless it can share the hold of a call that has not joined
-// the line.
+// tryInLine makes the attempt, unless c can share a hold.
 func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease, o lease.Outcome) {
 	if !c.terms.Joins {
 		return c.try(ctx, try, u)
@@ -374,7 +353,7 @@ func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease,
 		return l, o
 	}
 	defer func() {
-		if l == nil { // also if a function of the user's has panicked
+		if l == nil { // also after a panic
 			done(false)
 			return
 		}
@@ -383,11 +362,8 @@ func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease,
 	return c.try(ctx, try, u)
 }
 
-// try makes the attempt. Before that it decides whether a failure is conclusive.
-//
-// A failure is conclusive if c can hear the nodes before the attempt or has waited long enough for that, or
-// if c uses no queues (queueless). Otherwise c may miss a message, and end makes it try again as soon as it
-// can hear the nodes. An attempt without a ticket is repeated with one.
+// try makes the attempt. Its failure is conclusive if c can hear the nodes, has waited long enough for that, or uses no
+// queues. Otherwise c may miss a message, and end makes it try again as soon as it can hear the nodes.
 func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	s := &c.group.subscriber
 	switch {
@@ -419,7 +395,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 	return l, o
 }
 
-// end notes how an attempt has ended. If the attempt failed and c goes on, end notes when to try again.
+// end notes how an attempt has ended, and when to try again.
 func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := &c.group.lines
 	ls.mu.Lock()
@@ -430,7 +406,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		c.why = &why
 	}
 	c.queueless = c.queueless || u.denied.Load()
-	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryQueued is in no line
+	if !u.leaves { // it leaves soon, or is in no line
 		ls.triedLocked(&c.waiter, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	if won && c.unasked {
@@ -444,7 +420,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		for _, name := range c.stands() {
 			if line := ls.byName[name]; proves {
 				line.why = o
-				line.why.Told = nil // observers of c were told of it, and not those of the others
+				line.why.Told = nil // only observers of c were told of it
 			}
 		}
 		c.agenda.ready = c.agenda.ready || !u.conclusive || o.MayWinAtOnce()
@@ -466,16 +442,14 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// earlyShows is how many of its first retry delays make a waiter show its ticket at once, if it rests: so it learns soon
-// if somebody releases the lock without a message.
+// earlyShows is how many of its first retry delays make a resting waiter show its ticket at once, to see soon a release
+// without a message.
 const earlyShows = 2
 
-// A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half second.
-// The reply tells whether the lock is free. So it also sees the release of a client that wakes nobody. A waiter whose retry
-// delay the user has chosen does not rest.
+// A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half
+// second. The reply tells whether the lock is free. A waiter whose retry delay the user has chosen does not rest.
 
-// isWakableLocked reports whether w, the first in its line, can wait for the nodes to wake it: they have its ticket, a
-// quorum of them can be heard, none denies the queue, and the lock was not released silently of late.
+// isWakableLocked reports whether the nodes can wake w, the first in its line.
 func (g *Group) isWakableLocked(w *waiter) bool {
 	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
 		return false
