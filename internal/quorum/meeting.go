@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// This file asks the nodes which servers they are, where an operation must know before it begins. What they answer is kept
-// by identity.go.
+// This file asks the nodes which servers they are, where an operation must know before it begins.
 
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
-// that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would
-// ask such a server twice, and the server would refuse the second time. Identify reports whether it has waited.
+// Identify asks the nodes of joint sets which servers they are, if two of them may be one. Otherwise the first acquire
+// would ask such a server twice, and be refused the second time. Calls that come meanwhile wait, each for its own
+// IdentifyTimeout at most. Identify reports whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false
@@ -34,8 +33,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// ask returns in others the channel of the call that asks the nodes. If no call does, it returns a new channel in own:
-// then the caller must ask the nodes, and close own.
+// ask returns in others the channel of the call that asks. If there is none, the caller must ask, and close own.
 func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -46,8 +44,7 @@ func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	return nil, k.asking
 }
 
-// identify asks the nodes, and closes done. If ctx leaves less time than the node deadline, and no quorum answers in
-// that time, the next call asks again.
+// identify asks the nodes, and closes done. If ctx ends it before a quorum answers, the next call asks again.
 func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
 	known, complete := s.identity, false
 	defer func() {
@@ -62,13 +59,11 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
 }
 
-// maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
-// counts once from then on.
+// maxIdentify bounds that wait. A duplicate that is found later counts once from then on.
 const maxIdentify = 400 * time.Millisecond
 
-// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: maxIdentify, the node
-// deadline, or half of the time that ctx has left, whichever is least. The caller needs the other half for its work
-// with the lock.
+// IdentifyTimeout returns how long an operation waits at most to learn which servers the nodes are: maxIdentify, the
+// node deadline, or half of the time that ctx has left, whichever is least.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	timeout := min(nodeTimeout, maxIdentify)
 	if deadline, ok := ctx.Deadline(); ok {

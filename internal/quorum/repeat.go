@@ -5,11 +5,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its network
-// gone, the nodes or what is in between may have closed all connections. The next command is then written in vain, and a new
-// connection would carry it. The pool cannot send it there, because the node may have executed it. A round can: it knows
-// what the command is for. Its operation counts both commands, so a release is repeated for as long as the first may still
-// be executed (see lease.Release).
+// This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its
+// network gone, all connections may have been closed at the other end. The next command is then written in vain. The
+// pool cannot send it again, because the node may have executed it. A round knows what the command is for. Its
+// operation counts both commands, so a release is repeated for as long as the first may still be executed (see
+// lease.Release).
 //
 // Only a round that would fail otherwise asks again, each node once, and until its own deadline.
 
@@ -25,7 +25,7 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.receive(i, reply, again)
 }
 
-// noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
+// noteLost is called before the failure becomes the node's vote.
 func (r *Round) noteLost(i int) {
 	if _, may := r.op.(Repeater); !may {
 		return
@@ -36,8 +36,8 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise, and may succeed if they are
-// asked again. Nodes that are known to be late are not relied upon.
+// lostLocked returns the nodes whose connections were lost, if the round fails unless they are asked again. It does not
+// rely on late nodes.
 func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {
@@ -59,7 +59,7 @@ func (r *Round) Lost() bool {
 	return r.lostLocked() != 0
 }
 
-// askAgainLocked sends the command once more to the nodes of lostLocked, and takes their votes back.
+// askAgainLocked sends the command once more to these nodes, and takes their votes back.
 func (r *Round) askAgainLocked() {
 	lost := r.lostLocked()
 	if lost == 0 || r.final || r.closed || r.expired {

@@ -1,11 +1,9 @@
-// Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
-// round sends one command to all nodes. A server that is known to be two nodes of joint sets gets it once. The
-// root of the library hands down the rule by which votes decide.
+// Package quorum asks independent nodes for votes, and decides once enough of them have voted. A round sends one
+// command to all nodes. The root of the library hands down the rule by which votes decide.
 //
-// A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through
-// Round.Receive, Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive
-// by themselves: a release repeats its command on each node until that node is settled, and uses a Round just to count,
-// and a fill is for single nodes.
+// A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
+// Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
+// themselves: a release repeats its command on each node until that node is settled, and a fill is for single nodes.
 package quorum
 
 import (
@@ -19,14 +17,13 @@ import (
 // A Set is the nodes of one Redsync, and what is known of them.
 type Set struct {
 	servers
-	guarded *Node // the node with the shortest guard; nil if no node has a guard
+	guarded *Node // see Guard
 	timers  roundTimers
 	known   *Known
 	retired atomic.Bool // see Retire
 }
 
-// Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
-// share it.
+// Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule share it.
 type Known struct {
 	health   []Health // by node
 	tenants  []tenant // by node
@@ -35,7 +32,7 @@ type Known struct {
 	waitsOut bool // see WaitOutSplits
 }
 
-// NewKnown returns a Known for that many nodes. Nothing is known of them yet.
+// NewKnown returns a Known of which nothing is known yet.
 func NewKnown(nodes int) *Known {
 	return &Known{
 		health: make([]Health, nodes), tenants: make([]tenant, nodes),
@@ -58,11 +55,11 @@ func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	return s
 }
 
-// Retire ends what s tells of the health of nodes: later answers count only for other Sets with the same clients.
+// Retire ends what s tells of the health of nodes.
 func (s *Set) Retire() { s.retired.Store(true) }
 
-// Guard returns the node with the shortest restart guard, and the length of that guard: the longest TTL that
-// the guards of all guarded nodes cover. It returns nil and 0 if no node is guarded.
+// Guard returns the node with the shortest restart guard, and its length: the longest TTL that all guards cover. It
+// returns nil and 0 if no node is guarded.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -70,8 +67,7 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.covers
 }
 
-// Apart returns a node on which two of these keys may lie on different servers, and the two keys. It returns nil if
-// there is no such node.
+// Apart returns a node on which two of these keys may lie on different servers, and the two keys; nil for none.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
 		if spread, ok := n.Pool.(wire.Spread); ok {
@@ -85,8 +81,8 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
-// Publish sends a message to all nodes. It waits for none of them, and nobody learns of a failure: who needs the message
-// also asks from time to time.
+// Publish sends a message to all nodes, and waits for none. Nobody learns of a failure: who needs the message also asks
+// from time to time.
 func (s *Set) Publish(channel, message string) {
 	args := []any{"publish", channel, message}
 	for _, n := range s.Nodes {
@@ -94,13 +90,12 @@ func (s *Set) Publish(channel, message string) {
 	}
 }
 
-// nobody receives the answers to messages.
 type nobody struct{}
 
 // Receive implements wire.Receiver.
 func (nobody) Receive(int, wire.Reply) {}
 
-// IsBehind reports whether a node that answers is behind with its replies: see wire.Pool.
+// IsBehind reports whether a node is behind with its replies: see wire.Pool.
 func (s *Set) IsBehind() bool {
 	for _, n := range s.Nodes {
 		if p, ok := n.Pool.(wire.Limited); ok && p.IsBehind() {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file is the deadline of a round, and how long an acquire waits for nodes that are late.
+// This file is the deadline of a round, and how long an acquire waits for late nodes.
 
 // origin is what the times of a roundTimer count from. The time since then needs one clock, and time.Now reads two.
 var origin = time.Now()
@@ -25,28 +25,26 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round. It is used again for other rounds. Its timer is left
-// alone for as long as it fires early enough: most rounds end long before their deadline, and resetting
-// a timer is expensive.
+// A roundTimer lets a caller wait for a round, and is used again for others. Its timer is left alone for as long as it
+// fires early enough: most rounds end long before their deadline, and resetting a timer is expensive.
 type roundTimer struct {
-	decided chan struct{} // has room for one: the round is decided, or its deadline has come
+	decided chan struct{} // has room for one
 
 	mu       sync.Mutex    // guards what follows
-	round    expirer       // nil while it is not used
+	round    expirer       // nil while unused
 	began    time.Duration // when the caller began to wait; zero until then
-	hastened time.Duration // the deadline is not later; zero if it need not hasten
-	patient  time.Duration // hastened cannot be later; it is earlier while nodes have been silent
-	took     time.Duration // until the round was hastened, since the caller began to wait
-	deadline time.Duration // of the round; zero until it is waited for
+	hastened time.Duration // the deadline is not later; zero for none
+	patient  time.Duration // hastened is not later; it is earlier while nodes are silent
+	took     time.Duration // from began until the round was hastened
+	deadline time.Duration // zero until the round is waited for
 	limits   Limits        // of the round
 	timer    *time.Timer
 	fires    time.Duration // when timer does; zero when it is not running
 }
 
-// Decided tells the caller that the round is decided, or that its deadline has come.
+// Decided tells the caller that the round is decided, or its deadline has come.
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
-// start sets the deadline of the round.
 func (t *roundTimer) start(l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,9 +56,9 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon, because the votes are split, or because nobody has proved a loss yet. All missing
-// nodes have been silent for that long. It returns how soon the deadline is at the latest (see patience), and whether that is
-// sooner than before.
+// hasten makes the deadline come soon, because the votes are split, or nobody has proved a loss yet. All missing nodes
+// have been silent for that long. It returns how soon the deadline is at the latest, and whether that is sooner than
+// before.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,9 +83,9 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 	return soon, sooner
 }
 
-// postpone makes the deadline come later again if a missing node has answered since hasten, so that all of them have been
-// silent only for that long. It returns for how much longer the round is patient. That is 0 if its patience is over, or if the
-// deadline has come without hasten: patient is no later then.
+// postpone makes the deadline come later if a missing node has answered since hasten. It returns for how much longer
+// the round is patient: 0 if its patience is over, or if the deadline has come without hasten, because patient is no
+// later then.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,14 +100,13 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 	return left
 }
 
-// limitsOfRound returns the limits of the round, and how long ago its caller began to wait.
+// limitsOfRound returns the limits, and how long ago the caller began to wait.
 func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.limits, time.Since(origin) - t.began
 }
 
-// prolong makes the deadline, which has come, come later.
 func (t *roundTimer) prolong(left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +114,7 @@ func (t *roundTimer) prolong(left time.Duration) {
 	t.armLocked(left)
 }
 
-// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
+// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round is hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
 	if t.hastened != 0 && t.hastened < t.deadline {
 		t.deadline, after = t.hastened, t.hastened-time.Since(origin)
@@ -136,9 +133,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires a roundTimer whose caller has given up the round. The timer is not used again, because the
-// round may still call Decided. A timer that ran on would keep the round in memory until its deadline,
-// which may be hours away.
+// stop retires a roundTimer whose caller has given up the round, which may still call Decided. A timer that ran on
+// would keep the round in memory until its deadline, perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,15 +142,13 @@ func (t *roundTimer) stop() {
 	t.round = nil
 }
 
-// fire gives up the round if its deadline has come.
 func (t *roundTimer) fire() {
 	if r := t.due(); r != nil {
 		r.expire()
 	}
 }
 
-// due returns the round if its deadline has come. Otherwise it keeps the timer running, if the round is
-// waited for.
+// due returns the round if its deadline has come. Otherwise it keeps the timer running while the round is waited for.
 func (t *roundTimer) due() expirer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,13 +163,12 @@ func (t *roundTimer) due() expirer {
 	return t.round
 }
 
-// An expirer is a round: expire gives it up at its deadline.
+// An expirer is a round that expire gives up at its deadline.
 type expirer interface{ expire() }
 
-// roundTimers keeps the timers that can be used again.
+// roundTimers keeps timers that can be used again.
 type roundTimers struct{ unused sync.Pool }
 
-// get returns a roundTimer for r.
 func (ts *roundTimers) get(r expirer) *roundTimer {
 	t, ok := ts.unused.Get().(*roundTimer)
 	if !ok {
@@ -187,7 +180,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a roundTimer whose round has called Decided, and so will not call it again.
+// put takes back a roundTimer whose round has called Decided, and will not call it again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round, t.limits = nil, Limits{}
@@ -195,12 +188,11 @@ func (ts *roundTimers) put(t *roundTimer) {
 	ts.unused.Put(t)
 }
 
-// An acquire whose votes are split waits for nodes that are not known to be late: for patienceFactor times as long as a
-// quorum took to answer, within these limits. So it does not give up on nodes that are merely as far away as others. A
-// longer wait would delay everybody while each process learns by itself which node is late.
+// An acquire whose votes are split waits for nodes that are not late: patienceFactor times as long as a quorum took to
+// answer, within these limits. So it does not give up on nodes that are as far away as others. A longer wait would
+// delay everybody while each process learns which node is late.
 //
-// A node may be farther away than that. If it has answered within maxFar all the same, it is not late, and acquires wait for
-// it a little longer than its answer took.
+// A node that answers within maxFar is not late either: acquires wait for it a little longer than its answer took.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
@@ -208,23 +200,23 @@ const (
 	maxFar         = 100 * time.Millisecond
 )
 
-// patience returns how long an acquire waits for late nodes after a quorum has taken that long to answer.
+// patience returns how long an acquire waits for late nodes after a quorum has answered in the time took.
 func (l *lateNodes) patience(took time.Duration) time.Duration {
 	far := time.Duration(l.far.Load())
 	return min(max(patienceFactor*took, far+far/4-took, minPatience), maxPatience)
 }
 
 // lateNodes are the nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
-// answers a round in time: before the decision, or soon after it.
+// answers a round before the decision, or soon after it.
 type lateNodes struct {
 	nodes atomic.Uint64
-	far   atomic.Int64 // the longest time that a node has taken which is not late, but answered after an acquire's patience
+	far   atomic.Int64 // the longest answer of a node that is not late, but came after an acquire's patience
 }
 
 func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) }
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 
-// answered notes that node i has answered that long after the acquire began, when nobody waited for it any more.
+// answered notes an answer of node i that long after the acquire began, when nobody waited for it any more.
 func (l *lateNodes) answered(i int, took time.Duration) {
 	if took > maxFar {
 		l.add(claim.Nodes(0).With(i))
