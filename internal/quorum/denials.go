@@ -9,8 +9,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file remembers on which nodes the client cannot use a queue. A command that can do without the queue leaves it
-// out at once, instead of failing first.
+// This file remembers on which nodes the client cannot use a queue. A command that can do without it then does so at
+// once.
 
 const deniedFor = 5 * time.Second
 
@@ -18,13 +18,13 @@ const maxDenials = 1000
 
 const noSHAFor = time.Minute
 
-// denials are what a node has denied. They are kept by the names of locks: a user may lack the permission for some
-// queues only, and a cluster may keep only some queues on another node than their locks.
+// denials are what a node has denied, by the names of locks: a user may lack the permission for some queues only, and a
+// cluster may keep only some on another node than their locks.
 type denials struct {
-	until   atomic.Int64 // monotonic time when the last is forgotten
+	until   atomic.Int64 // monotonic time
 	told    atomic.Bool
 	doubted atomic.Pointer[doubt] // nil once told
-	noSHA   atomic.Int64          // monotonic time until which scripts are sent in full; 0 for none
+	noSHA   atomic.Int64          // monotonic time until which scripts are sent in full
 
 	mu    sync.Mutex // guards what follows
 	user  time.Duration
@@ -32,7 +32,7 @@ type denials struct {
 }
 
 // A doubt is the denial of a script on a lock and its queue, while the node may deny the lock's own key, or all
-// scripts. If it does, nothing is known of the queue.
+// scripts.
 type doubt struct {
 	name string
 	err  error
@@ -45,7 +45,7 @@ func (d *denials) Doubt(name string, err error) {
 	}
 }
 
-// Denies notes that the node denies a script on that lock alone, too.
+// Denies notes that the node denies a script on the lock alone, too. So nothing is known of its queue.
 func (d *denials) Denies(name string) {
 	if in := d.doubted.Load(); in != nil && in.name == name {
 		d.doubted.CompareAndSwap(in, nil)
@@ -55,8 +55,8 @@ func (d *denials) Denies(name string) {
 // Doubts reports whether there is a doubt.
 func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
 
-// Allows notes that the node has executed a script on that lock. It returns the doubted denial of the queue if
-// observers are to be told of it, otherwise nil.
+// Allows notes that the node has executed a script on the lock alone. It returns the doubted denial of the queue if
+// observers are to be told of it.
 func (d *denials) Allows(name string) error {
 	in := d.doubted.Load()
 	if in == nil || in.name != name || !d.doubted.CompareAndSwap(in, nil) || d.told.Swap(true) {
@@ -65,8 +65,8 @@ func (d *denials) Allows(name string) error {
 	return in.err
 }
 
-// Deny notes that the client cannot use the queue of a lock, or of an unknown one if name is empty. ofUser says that
-// its user lacks a permission.
+// Deny notes that the client cannot use the queue of a lock, because its user lacks a permission if ofUser is set. name
+// may be empty.
 func (d *denials) Deny(name string, ofUser bool) {
 	now := clock.Now().Mono
 	d.mu.Lock()
@@ -101,19 +101,19 @@ func (d *denials) noteLocked(name string, now, until time.Duration) {
 	d.names[name] = until
 }
 
-// DeniesQueueOf reports whether the node has denied the queue of that lock less than deniedFor ago.
+// DeniesQueueOf reports whether the node has denied that queue less than deniedFor ago.
 func (d *denials) DeniesQueueOf(name string) bool {
 	return d.any(func(d *denials, now time.Duration) bool { return d.hasDeniedLocked(name, now) })
 }
 
-// hasDeniedLocked needs known, because the virtual time of a test may be negative.
+// hasDeniedLocked needs known, because a test's virtual time may be negative.
 func (d *denials) hasDeniedLocked(name string, now time.Duration) bool {
 	until, known := d.names[name]
 	return known && now < until
 }
 
-// DeniesQueues guesses whether the node denies the queues of these locks, which one command uses. A command may rely on
-// that only if leaving the queue out costs no more than a wake-up.
+// DeniesQueues guesses whether the node denies the queues of these locks. A command may rely on that only if leaving
+// the queue out costs no more than a wake-up.
 func (d *denials) DeniesQueues(names []string) bool {
 	return d.any(func(d *denials, now time.Duration) bool {
 		return d.user != 0 && now < d.user || len(names) == 1 && d.hasDeniedLocked(names[0], now)
@@ -134,9 +134,8 @@ func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 	return is(d, now)
 }
 
-// NoteScript returns what a node's error for a script by its SHA1 means: see wire.OfScript. It remembers a node without
-// EVALSHA. Otherwise a slow one would execute no script at all: once it answers, the others have decided, and nothing
-// more is sent.
+// NoteScript returns what the error of a script sent by its SHA1 means: see wire.OfScript. It remembers a node without
+// EVALSHA: by the time that a slow one answers, the others have decided, and nothing more is sent.
 func (d *denials) NoteScript(err error) error {
 	err = wire.OfScript(err)
 	if wire.LacksSHA(err) {

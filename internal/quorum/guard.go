@@ -10,15 +10,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
-// grants do not count for a while.
-
-// A Drift tells how far two clocks may differ once they have run for d: see drift.go of the root.
+// A Drift tells how far two clocks may differ once they have run for d.
 type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// A guard is the restart guard of a node.
+// A guard is the restart guard of a node, which may have forgotten what it granted: after a restart its grants do not
+// count for a while.
 type guard struct {
 	covers time.Duration // the longest TTL that a restart may make the node forget; 0: no guard
 	tenant *tenant
@@ -27,14 +25,14 @@ type guard struct {
 // IsGuarded reports whether the node has a restart guard.
 func (g *guard) IsGuarded() bool { return g.covers != 0 }
 
-// uptimeGranularity bounds how much too long the uptime in INFO may be. Redis subtracts two clock readings, each cut to
-// whole seconds.
+// uptimeGranularity bounds the error of the uptime in INFO: Redis subtracts two clock readings, each cut to whole
+// seconds.
 const uptimeGranularity = time.Second
 
-// Distrust returns why the node's votes do not count, nil if they do. sent is a time before the request was sent. A
+// Distrust returns why the node's votes do not count, nil if they do. The request was sent after the time sent. A
 // restarted node counts again once every lock that it may have forgotten has expired on the other nodes, and margin has
-// passed, which keeps fencing tokens in order (see margin in internal/lease). Distrust notes the answer: if the address
-// led to another server before, the guard begins with it.
+// passed, which keeps fencing tokens in order (see margin in internal/lease). If the address led to another server
+// before, the guard begins with this answer.
 func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case g.covers == 0:
@@ -46,8 +44,8 @@ func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin tim
 	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
 }
 
-// DistrustNow returns why grants of s, which has just answered, would not count now. It is for a node with a guard, and
-// notes nothing.
+// DistrustNow returns why grants of s, which has just answered, would not count now. The node must have a guard.
+// Nothing is noted.
 func (g *guard) DistrustNow(s *wire.Server, quarantine time.Duration) error {
 	now := time.Now()
 	here, moved := g.tenant.peek(s, now)
@@ -64,21 +62,21 @@ func (g *guard) distrust(s *wire.Server, at time.Time, quarantine, here time.Dur
 	return nil
 }
 
-// A tenant is the server behind the address of a guarded node, as far as acquires and grants have shown.
+// A tenant is the server behind the address of a guarded node.
 type tenant struct {
 	mu    sync.Mutex
 	last  *wire.Server // its last account of itself; nil for none
-	alive time.Time    // when the last request was sent that it has answered
-	since time.Time    // when the address began to lead to it; zero if no other server was there before
+	alive time.Time    // when the last request was sent that it answered
+	since time.Time    // when the address began to lead to it; zero for the first server
 }
 
-// maxStartError bounds how far two accounts of one server's start may be apart: uptimes are in whole seconds, and an
-// answer to INFO may be late.
+// maxStartError bounds how far two accounts of one server's start may differ: uptimes are in whole seconds, and INFO
+// may be slow.
 const maxStartError = 5 * time.Second
 
-// meet notes that s has answered a request sent at that time. moved reports whether the address led to another server
-// before, and here is for how long it has led to s. A server that started after the other one had last answered may be
-// that one, restarted: then its age alone tells when it counts.
+// meet notes that s has answered. moved reports whether the address led to another server before, and here for how long
+// it has led to s. A server that started after the other one had last answered may be that one, restarted: then its age
+// alone tells when it counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +90,7 @@ func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved
 	return max(sent.Sub(t.since), 0), !t.since.IsZero()
 }
 
-// peek is meet without noting anything.
+// peek is meet, but notes nothing.
 func (t *tenant) peek(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,8 +108,8 @@ func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	return time.Time{}
 }
 
-// isLocked reports whether s is the server of t. Without a RunID their starts must agree, by the wall clock if the
-// client was suspended in between.
+// isLocked reports whether s is t. Without a RunID their starts must agree, by the wall clock if the client was
+// suspended.
 func (t *tenant) isLocked(s *wire.Server) bool {
 	switch {
 	case t.last == nil || t.last.RunID != s.RunID:
@@ -125,16 +123,16 @@ func (t *tenant) isLocked(s *wire.Server) bool {
 		(now.Wall.Round(0).Sub(then.Wall.Round(0))-ran).Abs() <= maxStartError
 }
 
-// startOf returns a time by the client's clock at which s had certainly started: the uptime may be too long.
+// startOf returns when s had certainly started, by the client's clock.
 func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
-// A restarted says why a node that has restarted, or whose address has moved, does not count yet.
+// A restarted is the error of a node that does not count yet after a restart, or because its address has moved.
 type restarted struct {
 	moved      bool
 	at         time.Time     // when what follows was so
 	age        time.Duration // of the server; if moved, how long the address had led to it
 	covers     time.Duration // as the user has set it
-	quarantine time.Duration // the age from which on the node counts
+	quarantine time.Duration // the node counts from this age on
 }
 
 func (e *restarted) Error() string {
@@ -153,7 +151,7 @@ func roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// At returns e as it is at another time, nil if the guard has ended by then.
+// At returns e as it is at now, nil if the guard has ended.
 func (e *restarted) At(now time.Time) error {
 	if !now.Before(e.CountsFrom()) {
 		return nil
@@ -172,7 +170,6 @@ type Guarding interface {
 	CountsFrom() time.Time // when they count again
 }
 
-// isDistrust reports whether a node answers, but its grants do not count.
 func isDistrust(err error) bool {
 	e, ok := err.(*restarted)                             //nolint:errorlint // it is not wrapped
 	return ok && e != nil || err == wire.ErrUnknownServer //nolint:errorlint // a sentinel

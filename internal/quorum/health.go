@@ -10,25 +10,24 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file tells which nodes are down, as far as the traffic of locks shows. Nothing is sent to find out.
+// This file tells which nodes are down, as far as the traffic of locks shows.
 
-// healthPause is the least time between two NodeDown events of one node. A failure that is not told has no NodeUp
-// either.
+// healthPause is the least time between two NodeDown events of a node. A failure that is not told has no NodeUp either.
 const healthPause = time.Second
 
 // deniedPause is for how long a node that denies some names, and grants others, is not down for that again. Otherwise
-// it would go down and up with each name. But a node that has granted nothing for healthPause, and denies new names,
-// seems to deny all: it is down at once.
+// it would go down and up with each name. A node that has granted nothing for healthPause, and denies new names, seems
+// to deny all: it is down at once.
 const deniedPause = time.Hour
 
 const maxDeniedNames = 100
 
-// A Health is what is known of one node. All Redsyncs with the same clients share it, so observers are told of a change
-// once. Fields above mu are read without it, and changed with mu held.
+// A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are told once.
+// Fields above mu are read without it, and changed with mu held.
 type Health struct {
 	state atomic.Int32 // one of the constants below
 
-	needs atomic.Int32 // the proof that the node is up again
+	needs atomic.Int32 // to be up again
 	lacks atomic.Int32 // the kinds that it has refused
 	next  atomic.Int64 // monotonic time of the next NodeStillDown
 	picky atomic.Bool  // names is not empty
@@ -36,16 +35,16 @@ type Health struct {
 	mu      sync.Mutex // guards what follows
 	since   time.Time  // when it went down
 	told    time.Time  // when the last NodeDown was told
-	omitted int        // how often it has been down since, without a NodeDown
+	omitted int        // how often it has gone down since
 
-	denied time.Time            // when it last went down because it denies a name
+	denied time.Time            // when it last went down for denying a name
 	names  map[string]time.Time // when it first denied each that it has not granted since
-	barren time.Time            // when it denied a new name first, and it has granted no lock since; or zero
+	barren time.Time            // when it first denied a new name since it granted a lock; or zero
 
 	tellUp observation // of the Redsync that was told of NodeDown
 	asks   *Set        // has seen it fail to do what needs and lacks say
 
-	// The longest restart guard that has made votes not count since it went down, and its end. Zero for none.
+	// The longest restart guard that has made votes not count since it went down, and its end.
 	quarantine time.Duration
 	ends       time.Time
 }
@@ -53,7 +52,7 @@ type Health struct {
 const (
 	healthy  int32 = iota
 	downTold       // down, and observers know
-	down           // down, but the last NodeDown is too recent to tell another
+	down           // down, but the last NodeDown is too recent for another
 )
 
 // An observation is what a vote says of a node's health.
@@ -62,19 +61,18 @@ type observation struct {
 	to    Tracer
 	node  *Node
 	err   error  // why it is down; nil if it is up
-	proof int32  // what a node that is up has done, or what one that is down must do to be up again
-	name  string // of the lock that it denies or grants, while it may deny or grant others; or ""
-	kind  int32  // of the command that it has answered or denied; 0 for neither
+	proof int32  // what the node has done, or must do to be up again
+	name  string // of the lock that it has granted, or the only one that it is known to deny
+	kind  int32  // of the command that it has answered or denied; or 0
 }
 
-// The kinds of commands. A node or a proxy that has denied one kind, and may execute the other, is up again only when
-// it has executed the denied kind.
+// The kinds of commands. A node or a proxy may deny one kind only. It is up again once it has executed that kind.
 const (
 	plainCommands int32 = 1 << iota
 	scripts
 )
 
-// IsNameDenied reports whether the client's user may not access the keys of a lock. Other locks may be allowed.
+// IsNameDenied reports whether the client's user may not access the keys of this lock, but perhaps those of others.
 func IsNameDenied(err error) bool {
 	if err == nil || !wire.IsDenied(err) {
 		return false
@@ -84,18 +82,18 @@ func IsNameDenied(err error) bool {
 		strings.Contains(text, "access at least one of the keys")
 }
 
-// What a node can do, the least first. A node is up again only when it does what it has refused: one that refuses to
-// write still answers a release that finds nothing, and one without memory still prolongs keys.
+// What a node can do, the least first. It is up again only when it does what it has refused: one that refuses to write
+// still answers a release that finds nothing, and one without memory still prolongs keys.
 const (
 	answers  int32 = iota // it answers
-	counts                // it answers, and the restart guard does not ignore it
-	grants                // it grants an acquire or an extension, and the grant counts
-	acquires              // it grants an acquire, and the grant counts
+	counts                // and the restart guard does not ignore it
+	grants                // a grant of an acquire or an extension counts
+	acquires              // a grant of an acquire counts
 )
 
 func (h *Health) isDown() bool { return h.state.Load() != healthy }
 
-// longest makes the node up again for all locks at once, with and without fencing.
+// longest returns the longest quarantine. So the node is up for all locks at once, with and without fencing.
 func (h *Health) longest(quarantine time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +103,7 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 	return max(quarantine, h.quarantine)
 }
 
-// see notes an observation, and tells observers if it is news.
+// see notes an observation, and tells observers of news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
 	case s.err == nil && state == healthy && (s.proof < acquires || !h.picky.Load()):
@@ -155,8 +153,8 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.repeatLater()
 }
 
-// deniesSomeLocked notes that a node denies a name. It reports whether the node stays up, because observers know that
-// it denies some.
+// deniesSomeLocked notes that a node denies a name, and reports whether it stays up, because observers know that
+// already.
 func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 	muted := !h.denied.IsZero() && now.Sub(h.denied) < deniedPause
 	switch first, known := h.names[name]; {
@@ -184,7 +182,7 @@ func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 func (h *Health) repeatLater() { h.next.Store(int64(clock.Now().Mono + healthPause)) }
 
 // reasonLocked notes why the node is down, and what it must prove. It reports whether the reason is new: one may be
-// over soon, and the next one last for hours. Another restart is a new reason, and so is a longer guard.
+// over soon, and the next one last for hours. Another restart is new, and so is a longer guard.
 func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	needs := h.needs.Load()
 	if s.proof == answers && needs == counts && !h.ends.IsZero() && !now.Before(h.ends) {
@@ -203,8 +201,8 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	return news
 }
 
-// upLocked notes that the node has answered. It is up again only if that proves enough, and never during a restart
-// guard: the answer may be older than the restart, or come to a Redsync without a guard.
+// upLocked notes that the node has answered. It is not up again during a restart guard: the answer may be older than
+// the restart, or come to a Redsync without a guard.
 func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
 	if s.proof == acquires && h.picky.Load() {
@@ -229,8 +227,8 @@ func (h *Health) upLocked(s observation, now time.Time) {
 	h.tellUp, h.asks = observation{}, nil
 }
 
-// toldLocked returns an observation of the Redsync that was told of the last NodeDown: its tracer is told of NodeUp. If
-// it has been closed since, s takes its place, because somebody must hear of that.
+// toldLocked returns an observation of the Redsync that was told of NodeDown, because its tracer is told of NodeUp. If
+// that Redsync is closed, s takes its place: somebody must hear.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
 		h.tellUp = s
@@ -238,7 +236,6 @@ func (h *Health) toldLocked(s observation) observation {
 	return h.tellUp
 }
 
-// proof returns what a grant proves.
 func (b *Brief) proof() int32 {
 	switch {
 	case b.Purpose == Looking:
@@ -249,7 +246,7 @@ func (b *Brief) proof() int32 {
 	return grants
 }
 
-// missing returns what a node must prove after it has failed with err.
+// missing returns what a node must prove after the failure err.
 func (b *Brief) missing(err error) int32 {
 	switch {
 	case isDistrust(err):

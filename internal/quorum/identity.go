@@ -11,13 +11,12 @@ import (
 )
 
 // This file tells which server answers for a node. Two nodes of one set that are one server count once: otherwise two
-// quorums might share no server. Locks go on while the distinct servers are still a quorum of all nodes, because any
-// two such quorums share a server.
+// quorums might share no server. Locks go on while the distinct servers are still a quorum of all nodes.
 //
 // A server that is a node of each of two joint sets at the same address is asked once and counts in both. A server that
 // two addresses lead to counts only in the sets that have both: one address may be wrong. With the sets {1, 2, 3} and
-// {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on {2, 3}, and processes of
-// the later set on {1, 4}.
+// {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on {2, 3}, and others on
+// {1, 4}.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
@@ -26,27 +25,27 @@ type identity struct {
 	servers []atomic.Pointer[wire.Server] // by node: the process that answered last, if known
 
 	mu        sync.Mutex               // guards asking, told, and the comparison of nodes
-	asking    chan struct{}            // closed when the Identify that asks has ended; or nil
+	asking    chan struct{}            // closed when the Identify that asks ends; or nil
 	told      [][2]int                 // pairs that observers know
-	complete  atomic.Bool              // Identify has asked, and no pair of merged has come apart since
+	complete  atomic.Bool              // Identify need not ask
 	news      atomic.Bool              // TellServers may have something to tell
-	duplicate atomic.Pointer[[2]int]   // see Duplicate; or nil
-	merged    atomic.Pointer[[][2]int] // of joint sets: pairs of nodes that are one server at one address; or nil
+	duplicate atomic.Pointer[[2]int]   // see Duplicate
+	merged    atomic.Pointer[[][2]int] // of joint sets: pairs at one address; or nil
 	barred    atomic.Uint64            // of joint sets: nodes that do not count: see notInBoth
 }
 
-// servers is what a Set knows of the servers behind its nodes. All Sets with the same clients and the same rule share
-// the identity, which is what answers have shown.
+// servers is what a Set knows of the servers behind its nodes. All Sets with the same clients and rule share the
+// identity.
 type servers struct {
 	Nodes []*Node
 
 	rule     claim.Rule // if all nodes are separate servers
-	joint    bool       // two nodes in different sets of rule may be one server: see mayCoincide
+	joint    bool       // see mayCoincide
 	identity *identity
 	merged   atomic.Pointer[merger] // the last one made
 }
 
-// FullRule returns the rule that treats every node as a separate server, for work that concerns every node.
+// FullRule returns the rule that treats every node as a separate server, for work that concerns them all.
 func (s *servers) FullRule() claim.Rule { return s.rule }
 
 // Rule returns the rule by which votes decide. A round keeps the rule that it began with.
@@ -60,8 +59,8 @@ func (s *servers) Rule() claim.Rule {
 // A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
-// Duplicate returns two nodes that are one server, if the distinct servers are no quorum, or if three nodes of joint
-// sets are one. Otherwise it returns nil: locks go on.
+// Duplicate returns two nodes that are one server, if the distinct servers are no quorum, or three nodes of joint sets
+// are one. Otherwise it returns nil: locks go on.
 func (s *servers) Duplicate() *Duplicate {
 	if pair := s.identity.duplicate.Load(); pair != nil {
 		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
@@ -85,9 +84,9 @@ func (s *servers) Pairs() (pairs [][2]*Node) {
 // IsIdentified reports whether Identify has nothing to ask.
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
-// FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the first one
-// must, so that a dead node delays no other, and the next one after IdentifyLater. The first need not wait either if
-// all clients were used in this process before. Joint sets never need it: Identify asks there.
+// FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are. Only the first
+// one must, and the next one after IdentifyLater, so that a dead node delays few. If all clients were used in this
+// process before, the first need not either. For joint sets Identify asks.
 func (s *servers) FirstToIdentify() bool {
 	known := s.identity
 	if s.joint {
@@ -104,11 +103,11 @@ func (s *servers) FirstToIdentify() bool {
 	return first
 }
 
-// IdentifyLater makes the next acquire wait for that, because the caller's has failed.
+// IdentifyLater makes the next acquire wait for that.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
-// Heard does what NoteReply does, and returns node i's reply to c without arguments of c that an error repeats. Each
-// reply to a command with the value of a lock passes here first.
+// Heard calls NoteReply, and returns node i's reply to c without arguments of c that an error repeats. Each reply to a
+// command with the value of a lock passes here first.
 func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	s.NoteReply(i, reply)
 	if reply.Err != nil {
@@ -117,8 +116,8 @@ func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	return reply
 }
 
-// NoteReply notes which server process has replied for node i. If that is not known, node i of joint sets may lead to
-// another server by now: it counts for itself alone.
+// NoteReply notes which server process has replied for node i. If that is not known, a node of joint sets counts for
+// itself alone: it may lead to another server by now.
 func (s *servers) NoteReply(i int, reply wire.Reply) {
 	if isKnown(reply.Server) {
 		s.NoteServer(i, reply.Server)
@@ -198,8 +197,7 @@ func (s *servers) compareLocked() {
 	}
 }
 
-// notInBoth returns which of a and b, two addresses of one server, do not count: the server counts in the sets with
-// both.
+// notInBoth returns which of two addresses of one server do not count: it counts in the sets with both.
 func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
 	both := s.rule.Sets(a) & s.rule.Sets(b)
 	for _, i := range [...]int{a, b} {
@@ -210,13 +208,12 @@ func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
 	return out
 }
 
-// oneAddress reports whether a and b are one address in the lists of different sets, with other clients or databases.
+// oneAddress reports whether a and b are one address in different sets, with other clients or databases.
 func (s *servers) oneAddress(a, b int) bool {
 	return !s.apart(a, b) && s.Nodes[a].listed == s.Nodes[b].listed
 }
 
-// TellServers tells t which nodes have turned out to be one server, and which of these have come apart. It tells each
-// once to all Redsyncs with the same clients.
+// TellServers tells t, once, which nodes have turned out to be one server, and which of these have come apart.
 func (s *servers) TellServers(t Tracer) {
 	known := s.identity
 	if t == nil || !known.news.Load() {
@@ -246,8 +243,8 @@ func (s *servers) TellServers(t Tracer) {
 	known.news.Store(false)
 }
 
-// thirdLocked reports whether a third node is the server of a and b. Then two of the three are in one set. Merging them
-// would make that set smaller.
+// thirdLocked reports whether a third node is the same server. Then two of the three are in one set, and merging would
+// make that set smaller.
 func (s *servers) thirdLocked(a, b int) bool {
 	servers := s.identity.servers
 	for c := range s.Nodes {
@@ -265,8 +262,7 @@ type merger struct {
 	other []int // by node: for which other it stands as well; or -1
 }
 
-// merger returns nil if no nodes are to be merged. Of two nodes that are one server, a round asks the one with the
-// longer restart guard.
+// merger returns nil if no nodes are to be merged. A round asks the node with the longer restart guard.
 func (s *servers) merger() *merger {
 	pairs := s.identity.merged.Load()
 	if !s.joint || pairs == nil {
@@ -316,13 +312,12 @@ func sameServer(s, t *wire.Server) bool {
 	return isKnown(s) && isKnown(t) && s.RunID == t.RunID
 }
 
-// apart reports whether nodes a and b must be two servers.
 func (s *servers) apart(a, b int) bool {
 	return s.rule.Sets(a)&s.rule.Sets(b) != 0
 }
 
-// standsForLess reports whether node i has left a set since a round began with rule. It was in that set only because
-// its server was another node as well, and another server answers for it now.
+// standsForLess reports whether node i has left a set since a round began with rule: it was there only because its
+// server was another node as well.
 func (s *servers) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
@@ -330,7 +325,6 @@ func (s *servers) standsForLess(i int, rule claim.Rule) bool {
 	return rule.Sets(i)&^s.rule.Sets(i)&^s.Rule().Sets(i) != 0
 }
 
-// sameKeys reports whether nodes a and b have the same keys if they are one server.
 func (s *servers) sameKeys(a, b int) bool {
 	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
 }
@@ -347,7 +341,7 @@ func (s *servers) mayCoincide() bool {
 	return false
 }
 
-// Forget forgets which servers the nodes are, until each answers again.
+// Forget forgets which servers the nodes are.
 func (s *servers) Forget() {
 	known := s.identity
 	known.mu.Lock()

@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// This file asks the nodes which servers they are, where an operation must know before it begins.
-
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one. Otherwise the first acquire
-// would ask such a server twice, and be refused the second time. Calls that come meanwhile wait, each for its own
-// IdentifyTimeout at most. Identify reports whether it has waited.
+// Identify asks the nodes of joint sets which servers they are, if two of them may be one: the first acquire would ask
+// such a server twice, and be refused the second time. Calls that come meanwhile wait, each for its own
+// IdentifyTimeout. Identify reports whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false
@@ -33,7 +31,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// ask returns in others the channel of the call that asks. If there is none, the caller must ask, and close own.
+// ask returns others, the channel of the call that asks. If there is none, the caller must ask, and close own.
 func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,7 +42,7 @@ func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	return nil, k.asking
 }
 
-// identify asks the nodes, and closes done. If ctx ends it before a quorum answers, the next call asks again.
+// identify asks the nodes, and closes done. The next call asks again if ctx ends this one too early.
 func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
 	known, complete := s.identity, false
 	defer func() {
@@ -62,8 +60,8 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 // maxIdentify bounds that wait. A duplicate that is found later counts once from then on.
 const maxIdentify = 400 * time.Millisecond
 
-// IdentifyTimeout returns how long an operation waits at most to learn which servers the nodes are: maxIdentify, the
-// node deadline, or half of the time that ctx has left, whichever is least.
+// IdentifyTimeout returns how long an operation may wait to learn which servers the nodes are: at most maxIdentify, the
+// node deadline, and half of the time that ctx has left.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	timeout := min(nodeTimeout, maxIdentify)
 	if deadline, ok := ctx.Deadline(); ok {

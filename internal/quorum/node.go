@@ -44,8 +44,8 @@ func (n *Node) Address() string {
 	return n.String()
 }
 
-// Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there, nil if
-// p does not tell.
+// Keyspace returns a value that is equal for two pools of one server if they use the same keys there, nil if p does not
+// tell.
 func Keyspace(p wire.Pool) any {
 	if known, ok := p.(wire.Keyed); ok {
 		return known.Keyspace()
@@ -59,7 +59,6 @@ func (n *Node) IsClosed() bool {
 	return ok && c.ClientClosed()
 }
 
-// silent returns for how long the pool has waited for a sign of life, 0 if it does not tell.
 func (n *Node) silent() time.Duration {
 	if p, ok := n.Pool.(wire.Waiting); ok {
 		return p.Silent()

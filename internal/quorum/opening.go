@@ -9,12 +9,12 @@ import (
 )
 
 // This file gives the opening of connections a deadline of its own. A far node answers a dial and a greeting only after
-// several round trips, and requests can be written only then. So its node deadline begins when its connection is open.
-// That costs validity, at most half of the expiry. A round whose other nodes decide does not wait for it.
+// several round trips. So its node deadline begins when its connection is open. That costs validity, at most half of
+// the expiry. A round whose other nodes decide does not wait for it.
 //
-// A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life in
-// the time that a far node needs for one answer (Limits.Reach). The same holds for the dial where callers have waited
-// in vain before, and where the votes are split, because the round then keeps others from the nodes that have granted.
+// A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life
+// within Limits.Reach, in which a far node can answer once. The same holds for the dial of a node that is late, and
+// while the votes are split, because the round then keeps others from the nodes that have granted.
 
 // maxApart bounds Limits.Reach once another node has answered, maxSplit if the votes are split.
 const (
@@ -22,7 +22,6 @@ const (
 	maxSplit = 300 * time.Millisecond
 )
 
-// link is zero if the pool does not tell.
 func (n *Node) link() wire.Link {
 	if n.linked != nil {
 		return n.linked.Link()
@@ -32,7 +31,6 @@ func (n *Node) link() wire.Link {
 
 func isOpening(l wire.Link) bool { return !l.Open && !l.Since.IsZero() }
 
-// opening returns how long the opening of link may take.
 func (l Limits) opening(link wire.Link) time.Duration {
 	if link.Limit > 0 {
 		return min(l.Open, link.Limit)
@@ -40,13 +38,13 @@ func (l Limits) opening(link wire.Link) time.Duration {
 	return l.Open
 }
 
-// deadlineOf returns the node deadline, from when a request could be written.
+// deadlineOf returns the node deadline, which begins when a request can be written.
 func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
-// awaitOpeningLocked prolongs the deadline of r, which has come, if missing nodes could still decide whose connections
-// are being opened, or have been open for less than the node deadline.
+// awaitOpeningLocked prolongs the deadline, which has come, for missing nodes that could still decide, and whose
+// connections are being opened or are younger than the node deadline.
 func (r *Round) awaitOpeningLocked() bool {
 	limits, began := r.timer.limitsOfRound()
 	if limits.Open == 0 || r.proved.Blocked {
@@ -77,8 +75,7 @@ func (r *Round) awaitOpeningLocked() bool {
 	return true
 }
 
-// leftToAnswer returns how much longer r waits for node i, whose link is l. r began that long ago. Callers have waited
-// for a late node in vain.
+// leftToAnswer returns how much longer r, which began that long ago, waits for node i with the link l.
 func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
 	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
@@ -101,8 +98,8 @@ func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Durat
 	return left
 }
 
-// connecting returns how long to wait for the other nodes of r, which was decided after the time took: for the node
-// deadline of those whose connection has opened meanwhile, and a little for those that are still opening it.
+// connecting returns how long to wait for the other nodes of r, which was decided after took: for the node deadline of
+// those whose connection has opened since, and a little for those that are opening it.
 func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +121,7 @@ func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// reach returns how long a node whose connection is being opened may give no sign of life.
+// reach returns how long a node may give no sign of life while its connection is being opened.
 func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	reach := limits.Reach
 	switch {
@@ -136,7 +133,6 @@ func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	return max(reach, limits.deadlineOf(l))
 }
 
-// mayDecideLocked reports whether a quorum could grant if all missing nodes but these failed.
 func (r *Round) mayDecideLocked(awaited claim.Nodes) bool {
 	if r.rare.tally != nil {
 		return true
@@ -146,18 +142,17 @@ func (r *Round) mayDecideLocked(awaited claim.Nodes) bool {
 	return !r.Rule().Standing(count).Blocked
 }
 
-// noteOpening is noteOpeningLocked at the end of a caller's wait.
 func (r *Round) noteOpening(within time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.final && r.all == nil {
-		return // it was decided at the same moment, and nobody waits for the other nodes
+		return // decided at the same moment
 	}
 	r.noteOpeningLocked(within)
 }
 
-// noteOpeningLocked notes which missing nodes have a connection that is being opened. within is how long the caller
-// waited, 0 if ctx was shorter than that.
+// noteOpeningLocked makes it the error of missing nodes that their connections are being opened. within is 0 if ctx has
+// ended the wait.
 func (r *Round) noteOpeningLocked(within time.Duration) {
 	missing := r.missingLocked()
 	for i, n := range r.set.Nodes {
@@ -177,7 +172,7 @@ func noAnswerTo(step wire.Step, within time.Duration) error {
 	return fmt.Errorf("%w to the %v within %v", ErrNoAnswer, step, within)
 }
 
-// inWords rounds a time that has passed, so that equal failures have equal texts.
+// inWords rounds d, so that equal failures have equal texts.
 func inWords(d time.Duration) time.Duration {
 	if d < 100*time.Millisecond {
 		return max(d.Truncate(time.Millisecond), time.Millisecond)
@@ -185,7 +180,7 @@ func inWords(d time.Duration) time.Duration {
 	return d.Truncate(100 * time.Millisecond)
 }
 
-// IsOpen reports whether connections are open to a quorum, and to each node that is not late.
+// IsOpen reports whether connections to a quorum, and to all nodes that are not late, are open.
 func (s *Set) IsOpen() bool {
 	open := s.open()
 	return claim.FirstNodes(len(s.Nodes))&^open&^s.known.late.load() == 0 && s.rule.Quorum(open)
@@ -204,8 +199,8 @@ func (s *Set) open() (open claim.Nodes) {
 	return open
 }
 
-// IsNear reports whether requests can be written to all nodes at once, and no node is so far that its node deadline is
-// longer than within.
+// IsNear reports whether requests can be written to all nodes at once, and no node is so far that its deadline exceeds
+// within.
 func (s *Set) IsNear(within time.Duration) bool {
 	for _, n := range s.Nodes {
 		if n.linked == nil {

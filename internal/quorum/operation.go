@@ -10,7 +10,7 @@ import (
 
 // An Operation gives a round its meaning: what is sent, and what the replies say.
 type Operation interface {
-	// Brief returns what a round needs to know. It is called when the round starts.
+	// Brief returns what the round needs to know, when it starts.
 	Brief() Brief
 
 	// Judge returns how node i's reply counts. v is how it counts by itself. Judge is called for every reply, even
@@ -21,33 +21,33 @@ type Operation interface {
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Within  time.Duration // how long the operation waits for one node; 0 if unknown
+	Within  time.Duration // how long it waits for one node; 0 if unknown
 	Tracer  Tracer        // nil if nobody listens
-	Op      Op            // for the Tracer
-	Purpose Purpose       // of Call
-	Explain bool          // an acquire: a blocked round waits to learn why (see isFinal), a split one ends early
-	Patient bool          // a split round does not end early
-	Tallies bool          // the operation is a claim.Tallier; otherwise votes are counted plainly
+	Op      Op
+	Purpose Purpose
+	Explain bool // a blocked round waits to learn why (see isFinal), a split one ends early
+	Patient bool // it does not
+	Tallies bool // the operation is a claim.Tallier
 
-	// An extension or a check: a blocked round goes on for a while if missing nodes could prove that the claim is lost.
-	// Refusals prove it, with Heals only those of nodes on which something else is in the way.
+	// A blocked round goes on for a while if missing nodes could prove that the claim is lost. Refusals prove it, with
+	// Heals only those of nodes on which something else is in the way.
 	Disproves, Heals bool
 }
 
-// A Purpose says what an answer tells of the health of a node.
+// A Purpose says what an answer tells of a node's health.
 type Purpose uint8
 
 // What a command can be for.
 const (
-	Looking  Purpose = iota // says nothing of grants
-	Granting                // a grant counts for the lock
-	Queueing                // as Granting, but a node may deny the keys beside the lock's own
+	Looking  Purpose = iota // it says nothing of grants
+	Granting                // its grant counts for the lock
+	Queueing                // as Granting, but the keys beside the lock's own may be denied
 )
 
-// An Op is what a command does. No Tracer is told of the votes of the zero Op.
+// An Op is what a command does. No Tracer is told of votes of the zero Op.
 type Op uint8
 
-// The operations whose votes a Tracer is told of.
+// The operations that a Tracer is told of.
 const (
 	Lock Op = iota + 1
 	Extend
@@ -58,51 +58,49 @@ const (
 // String returns the name of o.
 func (o Op) String() string { return [...]string{"", "lock", "extend", "valid", "unlock"}[o] }
 
-// The following interfaces are for some operations only. A round finds them by a type assertion.
+// The following interfaces are for some operations only.
 
-// A Recorder keeps what commands may have left on the nodes. Sending tells of a command that is about to go to node i,
-// Unsent that the pool refused it.
+// A Recorder keeps what commands may have left on the nodes. Sending comes before a command goes to node i, Unsent if
+// the pool refuses it.
 type Recorder interface {
 	Sending(i int)
 	Unsent(i int)
 }
 
-// A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: its user
-// lacks the permission, or a cluster keeps them on another node. Its reply is read as that of the Brief's Call.
+// A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: see
+// IsForbidden. Its reply is read as that of the Brief's Call.
 type Fallback interface {
-	// CanDoWithout reports whether there is another command.
+	// CanDoWithout reports whether there is one.
 	CanDoWithout() bool
 
-	// Lacks reports whether node i is known to be such a node. It is called only if CanDoWithout reports true.
+	// Lacks reports whether node i is known to need it. It is called only if CanDoWithout reports true.
 	Lacks(i int) bool
 
-	// Without returns the other command. It may be called with Round.mu held, and only until the vote ends.
+	// Without returns it, with Round.mu held or not, and only until the vote ends.
 	Without() claim.Call
 }
 
-// A Repeater is an operation whose command may be sent twice to a node, which may execute both, one or none: see
-// askAgainLocked.
+// A Repeater has a command that may be sent twice to a node, which may execute both, one or none: see askAgainLocked.
 type Repeater interface {
-	// Repeat returns the command to send again. It reports false if nothing may be sent. It may be called with Round.mu
-	// held.
+	// Repeat returns the command to send again, false for none. Round.mu may be held.
 	Repeat() (c claim.Call, may bool)
 }
 
 // A Gate can stop an open round: nothing more is sent once Open reports false.
 type Gate interface{ Open() bool }
 
-// A Waiter can keep a blocked round open, because missing nodes may say more. MayWait is called with Round.mu held.
+// A Waiter can keep a blocked round open, because missing nodes may say more. Round.mu is held.
 type Waiter interface {
 	MayWait(rule claim.Rule, missing claim.Nodes) bool
 }
 
-// A Timed is an operation that knows when it began, by the monotonic clock.
+// A Timed knows when it began, by the monotonic clock.
 type Timed interface{ Began() time.Duration }
 
-// A Guarded is an operation that knows how long after its start a node with a restart guard does not count.
+// A Guarded knows how long after its start a node with a restart guard does not count.
 type Guarded interface{ Quarantine(n *Node) time.Duration }
 
-// A Winner acts when a quorum has granted, before anybody else is told. OnWon is called with Round.mu held.
+// A Winner acts when a quorum has granted, before anybody else is told. Round.mu is held.
 type Winner interface{ OnWon() }
 
 // A Tracer is told what rounds see. Its methods must not block.
@@ -110,18 +108,17 @@ type Tracer interface {
 	// TracesVotes reports whether Voted does anything.
 	TracesVotes() bool
 
-	// Voted tells a node's first answer in a round, which is part of the call with ctx. later says that observers must
-	// be told on another goroutine, because the caller must go on.
+	// Voted tells a node's first answer in a round, which is part of the call with ctx. later says that observers are
+	// told on another goroutine, because the caller must go on.
 	Voted(ctx context.Context, v Voted, later bool)
 
-	// NodeDown tells that a node has failed. omitted is how often it has gone down since its last NodeDown.
+	// NodeDown tells that a node has failed, and how often without a NodeDown since the last one.
 	NodeDown(n *Node, omitted int, err error)
 
-	// NodeStillDown tells that a node has failed again before its NodeUp: at once for another reason, otherwise at most
-	// once in healthPause.
+	// NodeStillDown tells that a node has failed again: at once for another reason, otherwise once in healthPause.
 	NodeStillDown(n *Node, err error)
 
-	// NodeUp tells that a node is up again after a NodeDown.
+	// NodeUp tells that a node is up after a NodeDown.
 	NodeUp(n *Node, down time.Duration)
 
 	// OneServer tells that two nodes are one server, TwoServers that they are two again.
@@ -129,7 +126,7 @@ type Tracer interface {
 	TwoServers(a, b *Node)
 }
 
-// A Voted is one node's first answer in a round, or its failure.
+// A Voted is a node's first answer in a round, or its failure.
 type Voted struct {
 	Op    Op
 	Node  *Node
@@ -139,9 +136,9 @@ type Voted struct {
 	Took  time.Duration
 }
 
-// A Ping is the operation that asks whether nodes answer.
+// A Ping asks whether nodes answer.
 type Ping struct {
-	// Whole are the nodes. If not nil, one that serves only some of the names fails.
+	// Whole are the nodes. If it is set, one that serves only some of the names fails.
 	Whole []*Node
 }
 

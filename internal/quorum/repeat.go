@@ -6,14 +6,11 @@ import (
 )
 
 // This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its
-// network gone, all connections may have been closed at the other end. The next command is then written in vain. The
-// pool cannot send it again, because the node may have executed it. A round knows what the command is for. Its
-// operation counts both commands, so a release is repeated for as long as the first may still be executed (see
-// lease.Release).
-//
-// Only a round that would fail otherwise asks again, each node once, and until its own deadline.
+// network gone, the other end may have closed all connections: the next command is then written in vain. The pool
+// cannot send it again, because the node may have executed it. A round knows what the command is for. Its operation
+// counts both, so a release is repeated for as long as the first may still be executed (see lease.Release).
 
-// A repeated is a Round that receives the answer to a command that was sent again.
+// A repeated is a Round that receives the answer to the second command.
 type repeated Round
 
 // Receive takes a node's reply.
@@ -25,7 +22,7 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.receive(i, reply, again)
 }
 
-// noteLost is called before the failure becomes the node's vote.
+// noteLost comes before the failure becomes the node's vote.
 func (r *Round) noteLost(i int) {
 	if _, may := r.op.(Repeater); !may {
 		return
@@ -36,8 +33,8 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// lostLocked returns the nodes whose connections were lost, if the round fails unless they are asked again. It does not
-// rely on late nodes.
+// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise. It does not rely on late
+// nodes.
 func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {
@@ -59,7 +56,7 @@ func (r *Round) Lost() bool {
 	return r.lostLocked() != 0
 }
 
-// askAgainLocked sends the command once more to these nodes, and takes their votes back.
+// askAgainLocked asks these nodes again, each once, and takes their votes back.
 func (r *Round) askAgainLocked() {
 	lost := r.lostLocked()
 	if lost == 0 || r.final || r.closed || r.expired {

@@ -16,40 +16,39 @@ import (
 )
 
 // A Round is one command on its way to all nodes, and their votes. It is decided as soon as no further vote can change
-// its answer. Every operation of every primitive runs as a round.
+// its answer. Every operation runs as a round.
 type Round struct {
 	set    *Set
-	merged *merger // of the set when the round began; or nil
+	merged *merger // when the round began; or nil
 	op     Operation
-	brief  Brief         // of op
-	timer  *roundTimer   // of the waiting caller; nil if nobody waits
-	all    chan struct{} // closed when every node has voted; nil unless the caller waits for that
+	brief  Brief
+	timer  *roundTimer   // nil if nobody waits
+	all    chan struct{} // closed when every node has voted; nil if nobody waits for that
 
 	// mu guards what follows. After Decided the caller may read expired, final and hastened without it.
 	mu       sync.Mutex
-	rare     *rare          // plain until something of it is needed
-	inTime   time.Duration  // monotonic time: a node that answers later is late; 0 if not known
-	closed   bool           // later votes do not count
-	expired  bool           // the deadline came first, or has made the round final
-	final    bool           // the answer can be given: see isFinal
-	hastened bool           // the deadline was brought forward: see split.go
-	proved   claim.Standing // what the votes prove by now
+	rare     *rare         // plain until something of it is needed
+	inTime   time.Duration // monotonic time after which an answer is late; or 0
+	closed   bool          // later votes do not count
+	expired  bool          // the deadline has ended it
+	final    bool          // see isFinal
+	hastened bool          // the deadline was brought forward
+	proved   claim.Standing
 	count    claim.Count
 	Ballots  []Ballot // by node
 }
 
 // A rare is what few rounds need.
 type rare struct {
-	tally claim.Tally // nil if votes are counted plainly
-	errs  []error     // by node: of the vote, or what WaitFor has noted while it is Pending; nil while all are nil
-	again *claim.Call // what askAgainLocked has sent; or nil
+	tally claim.Tally // or nil
+	errs  []error     // by node: of the vote, or what WaitFor has noted; nil while all are nil
+	again *claim.Call // what askAgainLocked has sent
 	trace trace       // zero if votes are not traced
 }
 
-// plain is the rare of all rounds that have nothing of it. It never changes.
+// plain is a rare that never changes.
 var plain rare
 
-// rareLocked returns a rare that may be changed.
 func (r *Round) rareLocked() *rare {
 	if r.rare == &plain {
 		r.rare = &rare{}
@@ -59,19 +58,18 @@ func (r *Round) rareLocked() *rare {
 
 // A Ballot is what a round keeps for one node. It is small, because every round has several.
 type Ballot struct {
-	detail *claim.Detail // of the vote
-	by     *wire.Server  // the server that voted, if known
+	detail *claim.Detail
+	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
 	full   bool  // the script was sent in full
-	alone  bool  // the command of the Fallback is sent
+	alone  bool  // the Fallback was sent
 	lost   bool  // see noteLost
 	again  bool  // see askAgainLocked
-	more   int16 // extra sendings under way: see Again
+	more   int16 // extra sendings under way
 }
 
-// keepLocked makes v the vote of node i, without what the answer says of the queue: only releases need that, and they
-// read it themselves.
+// keepLocked drops what the answer says of the queue: only releases need that, and they read it themselves.
 func (r *Round) keepLocked(i int, v claim.Vote) {
 	b := &r.Ballots[i]
 	b.choice, b.found, b.detail = v.Choice, v.Answer.Found, v.Answer.Detail
@@ -96,14 +94,14 @@ func (r *Round) voteLocked(i int) claim.Vote {
 	return v
 }
 
-// A Decider is an operation that is told when the answer of its round cannot change any more, if no caller waits.
-// Decided is called at most once, with Round.mu held. It must not block, nor use the round.
+// A Decider is told when the answer of its round cannot change any more, if no caller waits. Decided is called at most
+// once, with Round.mu held. It must not block, nor use the round.
 type Decider interface{ Decided() }
 
 // NoCall is the context of a round that is part of no call.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes, and does not wait. Only the tracer uses ctx.
+// Start sends op's command to all nodes. Only the tracer uses ctx.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
 	r.Ballots = ballots
@@ -112,14 +110,14 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	return r
 }
 
-// Prepare makes r take the votes of s's nodes for op. r is zero, except that Ballots may be a zero Ballot for each
-// node. waits says that a caller will wait for r. Only the tracer uses ctx. A nil ctx is NoCall.
+// Prepare makes r take votes for op. r is zero, except that Ballots may be a zero Ballot for each node. waits says that
+// a caller will wait. Only the tracer uses ctx. A nil ctx is NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
 		r.timer = s.timers.get(r)
 	}
-	if _, pings := op.(Ping); !pings { // they also show which server each node is
+	if _, pings := op.(Ping); !pings { // they show which server each node is
 		r.merged = s.merger()
 	}
 	if r.brief.Tallies {
@@ -147,7 +145,7 @@ func (r *Round) Rule() claim.Rule {
 	return r.set.rule
 }
 
-// Asks reports whether the round asks node i. It does not if it asks the same server as another node.
+// Asks reports whether the round asks node i, and not the same server as another node.
 func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
 
 // Send sends the command to all nodes.
@@ -181,7 +179,6 @@ func (r *Round) fallback() Fallback {
 	return nil
 }
 
-// callLocked returns what node i is sent, or was sent last.
 func (r *Round) callLocked(i int) claim.Call {
 	switch b := &r.Ballots[i]; {
 	case b.alone:
@@ -250,8 +247,7 @@ func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 }
 
 // Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call. A key of
-// another type in the place of the claim is a failure, because it says nothing of a rival. The error hides arguments of
-// c.
+// another type is a failure, because it says nothing of a rival.
 func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
 		v := claim.Failure(failure)
@@ -267,16 +263,14 @@ func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), repl
 	return claim.Vote{Choice: s.rule.Counts(answer), Answer: answer}
 }
 
-// isBySHA reports whether node i was last sent a script by its SHA1.
 func (r *Round) isBySHA(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.Ballots[i].full && r.callLocked(i).Command.IsScript()
 }
 
-// resend sends the script in full to node i, which does not have it. It does so once, and only while the vote is open:
-// later the value may have been released, and nothing that can set it may follow. It holds r.mu, so that nobody closes
-// the vote meanwhile.
+// resend sends the script in full to node i, once, and only while the vote is open: later the value may have been
+// released, and nothing that can set it may follow. r.mu keeps the vote open.
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,19 +283,19 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether the client cannot use a key beside the lock's own: its user lacks the permission, the
-// node lacks a command, a cluster keeps the key on another node, or a key of another type is in the place of the queue.
+// node lacks a command, a cluster keeps the key on another node, or it has another type.
 func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsNoQueue reports whether a key of another type, or one that is too long, is in the place of the queue. The text is
-// that of read.lua in package script.
+// IsNoQueue reports whether another type of key, or one that is too long, is in the place of the queue. read.lua of
+// package script has the text.
 func IsNoQueue(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE the queue ") || strings.Contains(err.Error(), "ERR the queue "))
 }
 
-// sendAlone sends the command of the Fallback to node i, under the conditions of resend. If it is too late for that,
-// mayGrant reports that the node might have granted.
+// sendAlone sends the Fallback to node i, under the conditions of resend. If it is too late, mayGrant reports that the
+// node might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -320,9 +314,8 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	return refusal == nil, false, refusal
 }
 
-// Again sends the command of an undecided round once more to every node that has not answered, or has failed. A failure
-// is the node's vote only when no other sending to it is under way. Again is for votes that are counted plainly: a
-// Tally cannot take a vote back.
+// Again sends an undecided command again to nodes that have not answered, or failed. A failure is the vote only when no
+// other sending is under way. Votes must be counted plainly: a Tally takes none back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -332,8 +325,7 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain returns, by node, the refusals of pools that are votes. It holds r.mu, so that nobody closes the vote
-// meanwhile.
+// sendAgain returns, by node, the refusals of pools that are votes. r.mu keeps the vote open.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -360,19 +352,18 @@ func (r *Round) sendAgain() (refusals []error) {
 	return refusals
 }
 
-// Cast counts node i's vote, changes *v to the vote as it counts, and traces it. by is the server process that gave it,
-// nil if not known. missed reports that it came too late, the votes before it have not won, and the node has not
-// refused.
+// Cast counts node i's vote, which becomes *v, and traces it. by is the server process that gave it, or nil. missed
+// reports that it came too late, although the round is not won and the node has not refused.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
-	if v.Choice != claim.Pending { // otherwise the node has been asked again
+	if v.Choice != claim.Pending { // otherwise it is asked again
 		r.tellTracer(i, v, late, false)
 	}
 	return missed
 }
 
-// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this one belongs
-// to a caller who must go on to the other nodes.
+// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because the caller must
+// go on to the other nodes.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
 	late, _ := r.add(i, &v, nil)
@@ -380,14 +371,13 @@ func (r *Round) Refuse(i int, err error) {
 	r.NoteHealth(i, v, nil)
 }
 
-// A trace is what a round keeps for a tracer of votes.
+// A trace is for a tracer of votes.
 type trace struct {
 	ctx    context.Context //nolint:containedctx // of the call that the round is part of
 	start  time.Time
-	untold claim.Nodes // the nodes whose answers are still to be told
+	untold claim.Nodes
 }
 
-// tellTracer tells node i's first answer, unless Close has returned.
 func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
@@ -398,8 +388,8 @@ func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	}
 }
 
-// takeTrace returns the trace for the first answer of node i, zero for later ones. Once every node has answered, r
-// drops it: a release can be sent again for hours, and must not keep its caller's context in memory.
+// takeTrace returns the trace for the first answer of node i. In the end r drops it: a release may be sent again for
+// hours, and must not keep its caller's context in memory.
 func (r *Round) takeTrace(i int) (t trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -414,7 +404,7 @@ func (r *Round) takeTrace(i int) (t trace) {
 	return t
 }
 
-// NoteHealth notes what node i's vote says of its health. by is the server process that gave it, nil if not known.
+// NoteHealth notes what node i's vote says of its health. by is the server process that gave it, or nil.
 func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	if r.brief.Tracer == nil || r.set.retired.Load() || v.Err == errTakenBack { //nolint:errorlint // a sentinel
 		return
@@ -434,7 +424,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // it may still grant
 		case errors.As(s.err, new(*wire.OutstandingError)):
-			return // nothing was sent: earlier requests show its health
+			return // nothing was sent
 		}
 		s.proof = r.brief.missing(s.err)
 	}
@@ -454,8 +444,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	}
 }
 
-// deniesName reports whether err denies the name of the lock that r is to acquire or extend. If too few nodes grant it,
-// that says nothing of the nodes.
+// deniesName reports whether err denies the name of the lock. If too few nodes grant it, that says nothing of the
+// nodes.
 func (r *Round) deniesName(err error) bool {
 	return (r.brief.Op == Lock || r.brief.Op == Extend) && r.brief.Purpose == Granting && IsNameDenied(err)
 }
@@ -466,7 +456,6 @@ func (r *Round) kind(i int) int32 {
 	return r.kindLocked(i)
 }
 
-// kindLocked returns the kind of the command that node i was sent, 0 for that of the Fallback.
 func (r *Round) kindLocked(i int) int32 {
 	switch {
 	case r.Ballots[i].alone:
@@ -477,13 +466,12 @@ func (r *Round) kindLocked(i int) int32 {
 	return plainCommands
 }
 
-// see notes an observation, and returns why the node is down, nil if it is up. A node that is down stays so while its
-// restart guard makes its votes not count.
+// see notes an observation, and returns why the node is down. It stays down while its restart guard holds.
 func (r *Round) see(s observation, by *wire.Server) error {
 	n, h := s.node, &r.set.known.health[s.node.Index]
 	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
 		switch {
-		case by != nil: // a guard may have ended since the request was sent, or be longer for other locks
+		case by != nil: // a guard may have ended meanwhile, or be longer for other locks
 			if s.err = n.DistrustNow(by, h.longest(r.quarantine(n))); s.err != nil {
 				s.proof = counts
 			}
@@ -502,7 +490,7 @@ func (r *Round) quarantine(n *Node) time.Duration {
 	return 0
 }
 
-// A NotCounted is the error of a node that works, although its vote does not count for the lock.
+// A NotCounted is the error of a node that works, although its vote does not count.
 type NotCounted interface {
 	error
 	NotCounted()
@@ -513,21 +501,21 @@ func hasAnswered(err error) bool {
 	return not || err == ErrDuplicate || err == ErrFilled || err == ErrDoubted //nolint:errorlint // sentinels
 }
 
-// ErrDuplicate is the error of a vote that does not count, because its server has voted as another node, or may have.
+// ErrDuplicate is the error of a vote that does not count, because its server may have voted as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
-// ErrFilled is the error of a node on which the key was set only after the lock was acquired.
+// ErrFilled is the error of a node that has the key only since the lock was acquired.
 var ErrFilled = errors.New("its key was set after the lock was acquired, and does not count")
 
-// ErrDoubted is the error of a node whose grant a late command of another lock may take back.
+// ErrDoubted is the error of a node whose grant a late command of another lock may undo.
 var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
-// errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
-// in both for certain.
+// errOtherServer is the error of a vote that would count in two joint sets, although perhaps only the earlier server is
+// in both.
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
-// add counts node i's vote. The deciding vote closes the round, unless it waits for all nodes. late reports that the
-// vote came too late to count. For missed and *v see Cast.
+// add does what Cast does, without the tracer. The deciding vote closes the round, unless it waits for all nodes. A
+// late vote does not count.
 func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -575,8 +563,8 @@ func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	return false, false
 }
 
-// onceLocked changes *v, or the vote of another node, if both nodes are addresses of one server. A server votes once in
-// a set: if it has granted at one address, a refusal at another one is no other value.
+// onceLocked lets a server vote once in a set. If it has granted at one address, a refusal at another one is no other
+// value.
 func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
@@ -601,8 +589,7 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	}
 }
 
-// barLocked takes back votes of nodes that do not count any more, because their server turned out to have an address in
-// another set. It changes no decision.
+// barLocked takes votes back of servers that turned out to have an address in another set. It changes no decision.
 func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
@@ -641,7 +628,7 @@ func (r *Round) WaitFor(i int, err error) {
 	}
 }
 
-// WaitsFor returns the error that WaitFor has noted for node i.
+// WaitsFor returns that error.
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -655,10 +642,9 @@ func (r *Round) standingLocked() claim.Standing {
 	return r.Rule().Standing(r.count)
 }
 
-// isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire must also say why: the
-// lock is taken, or nodes are down. Dead nodes may fail faster than live nodes refuse, so it waits for that, at most
-// for the node deadline. The wait is safe, because a blocked acquire undoes its grants. A blocked extension waits for a
-// proof of the loss.
+// isFinal reports whether the answer can be given after votes that prove s. A blocked acquire must also say why. Dead
+// nodes may fail faster than live nodes refuse, so it waits for these, at most for the node deadline. That is safe,
+// because it undoes its grants. A blocked extension waits for a proof of the loss.
 func (r *Round) isFinal(s claim.Standing) bool {
 	if s.Won || !s.Blocked {
 		return s.Won
@@ -670,8 +656,8 @@ func (r *Round) isFinal(s claim.Standing) bool {
 	return !waits || !w.MayWait(r.Rule(), r.missingLocked())
 }
 
-// mayBeDisprovedLocked reports whether nodes that are not late could still prove a loss. A node that is down fails
-// before others refuse. If that ended the round, the holder would learn of its loss only at the end of its validity.
+// mayBeDisprovedLocked reports whether missing nodes could still prove a loss. A dead node fails before others refuse.
+// If that ended the round, the holder would learn of its loss only at the end of its validity.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
@@ -702,8 +688,8 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and tells the waiting caller or the Decider. What it calls may take only
-// locks that come after Round.mu (see package lease).
+// decideLocked makes a won round take effect, and tells who waits. What it calls may take only locks that come after
+// Round.mu (see package lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
@@ -734,7 +720,7 @@ func (r *Round) expire() {
 	}
 	r.set.known.late.add(r.missingLocked())
 	switch {
-	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
+	case r.proved.Blocked && r.brief.Disproves: // the loss is not proved in time
 		r.expired = true
 		r.finishLocked()
 	case r.inTime != 0: // its patience ends
@@ -745,7 +731,7 @@ func (r *Round) expire() {
 	}
 }
 
-// Close ends the vote: later votes do not count, and nothing more is sent.
+// Close ends the vote, and nothing more is sent.
 func (r *Round) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -759,20 +745,19 @@ var (
 	errSplit    = errors.New("no answer in time, and the other nodes were split")
 )
 
-// NoAnswerWithin returns the error of nodes that did not answer in that time.
+// NoAnswerWithin returns the error of nodes that did not answer in time.
 func NoAnswerWithin(within time.Duration) error {
 	return fmt.Errorf("%w within %v", ErrNoAnswer, within)
 }
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or the node
-// deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or for a split acquire
-// whose missing nodes are late (see split.go). Then nodes that have not voted count as failed, unless ctx has ended the
-// round: see Result.Cut. Wait is called at most once, and only if Prepare was told so.
+// deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
+// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Prepare must know that a
+// caller waits, once.
 //
-// The Close of a Redsync ends each lease, which closes l.Over. A channel for all rounds would make them contend for its
-// lock.
+// The Close of a Redsync ends each lease, which closes l.Over: for one channel, all rounds would contend.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
-	var start time.Time // only for linger: reading the clock takes time
+	var start time.Time // only for linger
 	if r.all != nil {
 		start = time.Now()
 	}
@@ -799,11 +784,11 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-l.Over:
 		t.stop()
 		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide)) // as if the deadline had come
+		return r.Result(NoAnswerWithin(l.Decide)) // it may have come, too
 	}
 }
 
-// Waited is the cause of the end of a context under which a call waits for a lock.
+// Waited is the cause of the end of a context that bounds how long a call waits for a lock.
 type Waited struct{ For time.Duration }
 
 func (w Waited) Error() string { return fmt.Sprintf("no lock within %v", w.For) }
@@ -814,8 +799,8 @@ func HasWaited(ctx context.Context) bool {
 	return is
 }
 
-// cut returns the result of a round that ctx has ended. If that was Waited, the caller is told no error of ctx, so
-// nodes without a vote have failed.
+// cut returns the result of a round that ctx has ended. After Waited nodes without a vote have failed, because the
+// caller is told no error of ctx.
 func (r *Round) cut(ctx context.Context) Result {
 	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
 	if !is {
@@ -830,9 +815,8 @@ func (r *Round) cut(ctx context.Context) Result {
 	return res
 }
 
-// linger waits for the votes that the decision did not need, until the node deadline. It returns the error of nodes
-// that have not voted by then, nil if nobody waited so long. A failed acquire does not wait for late nodes, because it
-// keeps others from those that have granted.
+// linger waits for the other votes, until the node deadline. It returns the error of nodes without one, nil if nobody
+// waited so long. A failed acquire does not wait for late nodes, because it keeps others from those that have granted.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := max(l.Node-took, r.connecting(l, took)), NoAnswerWithin(l.Node)
@@ -858,18 +842,18 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is how a round has ended.
 type Result struct {
 	claim.Standing
-	Split bool         // given up early: see split.go
-	Cut   bool         // undecided, because the caller's context has ended it
-	Set   *Set         // nil if there was no round
-	Rule  claim.Rule   // which also tells which nodes were asked
-	Tally claim.Tally  // nil if votes were counted plainly
-	Count claim.Count  // nodes for which the round waited in vain have failed
-	Taken claim.Nodes  // the nodes on which another value is in the way; none if won
-	Votes []claim.Vote // by node, Pending for one that was not asked or not waited for; nil if won
+	Split bool // given up early: see split.go
+	Cut   bool // undecided when the caller's context ended
+	Set   *Set // nil without a round
+	Rule  claim.Rule
+	Tally claim.Tally  // or nil
+	Count claim.Count  // nodes waited for in vain have failed
+	Taken claim.Nodes  // where another value is in the way; none if won
+	Votes []claim.Vote // by node, Pending for one that was not asked or waited for; nil if won
 }
 
-// Result closes the vote, and returns how the round has ended. silent is the error of a node without a vote, unless
-// WaitFor has noted another. If it is nil, nobody waits for that node any more: it has not failed.
+// Result closes the vote, and returns how the round has ended. silent is the error of nodes without a vote for which
+// WaitFor has none. If it is nil, they have not failed.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -877,14 +861,14 @@ func (r *Round) Result(silent error) Result {
 	return r.resultLocked(silent, false)
 }
 
-// SoFar returns what Result would, but leaves the vote open.
+// SoFar is Result, but leaves the vote open.
 func (r *Round) SoFar(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resultLocked(silent, false)
 }
 
-// Votes returns the votes by node, also if the round was won. It leaves the vote open.
+// Votes returns the votes, also if the round was won, and leaves the vote open.
 func (r *Round) Votes(silent error) []claim.Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -894,7 +878,7 @@ func (r *Round) Votes(silent error) []claim.Vote {
 func (r *Round) resultLocked(silent error, votes bool) Result {
 	res := Result{Standing: r.proved, Set: r.set, Rule: r.Rule(), Tally: r.rare.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
 	if res.Won && !votes {
-		return res // nobody needs the other votes
+		return res
 	}
 	undecided := !r.final
 	res.Cut = undecided && silent == nil
@@ -929,8 +913,7 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 	return res
 }
 
-// Ends returns how long it takes at most until a quorum is free of what is in the way. It reports false if too few
-// nodes have said.
+// Ends returns when at the latest a quorum is free of what is in the way. It reports false if too few nodes have said.
 func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
 	free := res.Rule.All() &^ res.Taken
 	for i, v := range res.Votes {
@@ -942,7 +925,7 @@ func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
 	return left, res.Taken != 0 && res.Rule.Quorum(free)
 }
 
-// NotFree reports whether something else is in the way, and enough nodes for a quorum may be up.
+// NotFree reports whether something is in the way, and enough nodes for a quorum may be up.
 func (res Result) NotFree() bool {
 	return res.Taken != 0 && !res.Rule.Blocks(res.Count.Failed)
 }
@@ -950,7 +933,7 @@ func (res Result) NotFree() bool {
 // IsTaken reports whether something else is in the way of every quorum.
 func (res Result) IsTaken() bool { return res.Rule != nil && res.Rule.Blocks(res.Taken) }
 
-// InTheWay returns the nodes on which another value or a key of another type is in the way.
+// InTheWay returns the nodes on which another value or type of key is in the way.
 func (res Result) InTheWay() (nodes claim.Nodes) {
 	for i, v := range res.Votes {
 		if v.InTheWay() {
@@ -960,11 +943,10 @@ func (res Result) InTheWay() (nodes claim.Nodes) {
 	return nodes
 }
 
-// errTakenBack is the error of a node to which nothing was sent because Close came first.
+// errTakenBack is the error of a node to which nothing was sent.
 var errTakenBack = errors.New("Close came before anything was sent")
 
-// Recall takes back requests of which nothing was sent: those of s's rounds, and those for node i for which which
-// returns true.
+// Recall takes back unsent requests: those of s's rounds, and those for which which returns true.
 func (s *Set) Recall(which func(to wire.Receiver, i int) bool) {
 	for _, n := range s.Nodes {
 		if p, ok := n.Pool.(wire.Recalling); ok {

@@ -1,5 +1,5 @@
-// Package quorum asks independent nodes for votes, and decides once enough of them have voted. A round sends one
-// command to all nodes. The root of the library hands down the rule by which votes decide.
+// Package quorum asks independent nodes for votes, and decides once enough of them have voted. The root of the library
+// hands down the rule.
 //
 // A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
 // Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
@@ -14,22 +14,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Set is the nodes of one Redsync, and what is known of them.
+// A Set is the nodes of one Redsync.
 type Set struct {
 	servers
-	guarded *Node // see Guard
+	guarded *Node
 	timers  roundTimers
 	known   *Known
-	retired atomic.Bool // see Retire
+	retired atomic.Bool
 }
 
-// Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule share it.
+// Known is what traffic has shown of the nodes. All Sets with the same clients and rule share it.
 type Known struct {
 	health   []Health // by node
 	tenants  []tenant // by node
 	identity identity
 	late     lateNodes
-	waitsOut bool // see WaitOutSplits
+	waitsOut bool
 }
 
 // NewKnown returns a Known of which nothing is known yet.
@@ -40,7 +40,7 @@ func NewKnown(nodes int) *Known {
 	}
 }
 
-// NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
+// NewSet returns the set of the nodes behind pools. Nothing may be sent to that of a nil pool.
 func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{known: known}
 	s.rule, s.identity = rule, &known.identity
@@ -55,11 +55,11 @@ func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	return s
 }
 
-// Retire ends what s tells of the health of nodes.
+// Retire ends what s tells of nodes' health.
 func (s *Set) Retire() { s.retired.Store(true) }
 
-// Guard returns the node with the shortest restart guard, and its length: the longest TTL that all guards cover. It
-// returns nil and 0 if no node is guarded.
+// Guard returns the node with the shortest restart guard, and its length, which all guards cover. It returns nil and 0
+// if no node is guarded.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -67,7 +67,7 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.covers
 }
 
-// Apart returns a node on which two of these keys may lie on different servers, and the two keys; nil for none.
+// Apart returns a node on which two of these keys may be on different servers, and the two keys; or nil.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
 		if spread, ok := n.Pool.(wire.Spread); ok {
@@ -81,8 +81,7 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
-// Publish sends a message to all nodes, and waits for none. Nobody learns of a failure: who needs the message also asks
-// from time to time.
+// Publish sends a message to all nodes, and waits for none. A message may be lost, so who needs it also asks.
 func (s *Set) Publish(channel, message string) {
 	args := []any{"publish", channel, message}
 	for _, n := range s.Nodes {

@@ -9,19 +9,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file ends an acquire early whose votes are split: several callers have taken some nodes each, and only nodes
-// that have not answered could still give one of them a quorum. If these are silent, all callers would wait for the
-// node deadline and refuse one another meanwhile, and the next attempts would be split again. Giving up is safe at any
-// moment, because the release of a failed attempt goes to all nodes, behind the acquire.
+// This file ends an acquire early whose votes are split: several callers have taken some nodes each, and only silent
+// nodes could still give one of them a quorum. Otherwise they would all wait for the node deadline and refuse one
+// another, and the next attempts would be split again. Giving up is safe at any moment, because the release of a failed
+// attempt follows the acquire to all nodes.
 
-// WaitOutSplits turns the early end off, for tests. It must be called before s is used.
+// WaitOutSplits turns that off, for tests, before s is used.
 func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
 
-// Late returns the nodes that are known to be late: see lateNodes.
+// Late returns the nodes that are known to be late.
 func (s *Set) Late() claim.Nodes { return s.known.late.load() }
 
-// isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, or grants of
-// different permits) is in the way on some of these nodes, and only missing nodes can make a quorum.
+// isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, grants of
+// different permits) is in the way, and only missing nodes can make a quorum.
 func (r *Round) isSplitLocked() bool {
 	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
 		return false
@@ -32,7 +32,7 @@ func (r *Round) isSplitLocked() bool {
 	return r.count.Refused != 0
 }
 
-// splitLocked gives up a split round: at once if all missing nodes are late, otherwise when its patience ends.
+// splitLocked gives a split round up, at once if all missing nodes are late, otherwise when its patience ends.
 func (r *Round) splitLocked() {
 	if r.missingLocked()&^r.set.known.late.load() == 0 {
 		r.giveUpLocked()
@@ -41,7 +41,7 @@ func (r *Round) splitLocked() {
 	r.hastenLocked()
 }
 
-// hastenLocked lets the patience begin, if a caller waits. A further answer may end it earlier: see silentLocked.
+// hastenLocked lets the patience begin. A further answer may end it earlier: see silentLocked.
 func (r *Round) hastenLocked() {
 	if r.timer != nil {
 		r.hastened = true
@@ -51,7 +51,7 @@ func (r *Round) hastenLocked() {
 	}
 }
 
-// postponeLocked lets the patience go on if a missing node has answered an earlier request meanwhile.
+// postponeLocked lets the patience go on if a missing node has answered another request since.
 func (r *Round) postponeLocked() bool {
 	if r.timer == nil {
 		return false
@@ -61,8 +61,8 @@ func (r *Round) postponeLocked() bool {
 	return left > 0
 }
 
-// silentLocked returns for how long all missing nodes that are not late have been silent. Earlier requests count, too,
-// also those whose callers have gone. So a caller learns which node is late while others refuse it.
+// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, even if
+// their callers have gone. So a caller learns which node is late while others refuse it.
 func (r *Round) silentLocked() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	awaited := r.missingLocked() &^ r.set.known.late.load()
@@ -74,7 +74,6 @@ func (r *Round) silentLocked() time.Duration {
 	return least
 }
 
-// missingLocked returns the nodes that have not voted.
 func (r *Round) missingLocked() claim.Nodes { return r.Rule().All() &^ r.count.Voted() }
 
 func (r *Round) giveUpLocked() {
@@ -83,8 +82,7 @@ func (r *Round) giveUpLocked() {
 	r.decideLocked()
 }
 
-// stopClockLocked sets when the round, which is over, takes an answer as late. It reads the clock only while a node is
-// late.
+// stopClockLocked sets when an answer to the round is too late. It reads the clock only while a node is late.
 func (r *Round) stopClockLocked() {
 	if r.inTime == 0 && r.set.known.late.load() != 0 {
 		r.inTime = clock.Now().Mono + minPatience
@@ -102,8 +100,8 @@ func (r *Round) NoteLate(i int, reply wire.Reply) {
 	}
 }
 
-// noteTooLateLocked notes an answer of node i after the end of the round's patience. A caller that gave up before that
-// end has not noted which nodes were missing.
+// noteTooLateLocked notes an answer after the round's patience, because a caller that gave up earlier has not noted
+// which nodes were missing.
 func (r *Round) noteTooLateLocked(i int) {
 	now := clock.Now().Mono
 	if now <= r.inTime {
@@ -116,8 +114,8 @@ func (r *Round) noteTooLateLocked(i int) {
 	r.set.known.late.add(claim.Nodes(0).With(i))
 }
 
-// isInTime reports whether an answer that comes now is in time. If nobody waits for the undecided round, such as the
-// release of a split attempt, that is not known: the answer may come seconds later.
+// isInTime reports whether an answer is known to be in time now. If nobody waits for an undecided round, such as a
+// release, the answer may come seconds later.
 func (r *Round) isInTime() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,37 +9,35 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file is the deadline of a round, and how long an acquire waits for late nodes.
-
-// origin is what the times of a roundTimer count from. The time since then needs one clock, and time.Now reads two.
+// origin is what roundTimers count from: the time since then needs one clock, and time.Now reads two.
 var origin = time.Now()
 
 // Limits say how long a round may take.
 type Limits struct {
-	Decide time.Duration   // after this an undecided round is given up
+	Decide time.Duration   // then an undecided round is given up
 	Node   time.Duration   // the node deadline
-	Over   <-chan struct{} // the round is given up when this is closed; may be nil
+	Over   <-chan struct{} // the round is given up when it closes; or nil
 
-	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
-	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
+	// An undecided round waits until Open for connections that are being opened, and until Reach for the answer to a
+	// greeting; not if Open is 0. Far bounds the node deadline of a far node.
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round, and is used again for others. Its timer is left alone for as long as it
-// fires early enough: most rounds end long before their deadline, and resetting a timer is expensive.
+// A roundTimer lets a caller wait for a round. It is used again, and its timer left alone while it fires early enough:
+// most rounds end long before their deadline, and a reset is expensive.
 type roundTimer struct {
-	decided chan struct{} // has room for one
+	decided chan struct{}
 
 	mu       sync.Mutex    // guards what follows
 	round    expirer       // nil while unused
-	began    time.Duration // when the caller began to wait; zero until then
+	began    time.Duration // when the caller began to wait; or zero
 	hastened time.Duration // the deadline is not later; zero for none
-	patient  time.Duration // hastened is not later; it is earlier while nodes are silent
+	patient  time.Duration // hastened is not later, and earlier if nodes are silent
 	took     time.Duration // from began until the round was hastened
-	deadline time.Duration // zero until the round is waited for
-	limits   Limits        // of the round
+	deadline time.Duration // zero until there is a wait
+	limits   Limits
 	timer    *time.Timer
-	fires    time.Duration // when timer does; zero when it is not running
+	fires    time.Duration // when timer does; or zero
 }
 
 // Decided tells the caller that the round is decided, or its deadline has come.
@@ -56,9 +54,8 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon, because the votes are split, or nobody has proved a loss yet. All missing nodes
-// have been silent for that long. It returns how soon the deadline is at the latest, and whether that is sooner than
-// before.
+// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon the
+// deadline is at the latest, and whether that is sooner than before.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +71,6 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 		}
 		t.hastened = t.patient
 	}
-	// An earlier request may have been sent to these nodes.
 	t.hastened = min(t.hastened, now+max(t.took+late.patience(t.took)-silent, 0))
 	soon, sooner = max(t.hastened-now, 0), t.hastened != before
 	if sooner && t.deadline != 0 {
@@ -84,8 +80,7 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 }
 
 // postpone makes the deadline come later if a missing node has answered since hasten. It returns for how much longer
-// the round is patient: 0 if its patience is over, or if the deadline has come without hasten, because patient is no
-// later then.
+// the round is patient, 0 if it is not. Without hasten it is not: patient is no later than the deadline.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +95,6 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 	return left
 }
 
-// limitsOfRound returns the limits, and how long ago the caller began to wait.
 func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +108,7 @@ func (t *roundTimer) prolong(left time.Duration) {
 	t.armLocked(left)
 }
 
-// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round is hastened.
+// armInTimeLocked makes the timer fire at the deadline, or earlier if the round is hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
 	if t.hastened != 0 && t.hastened < t.deadline {
 		t.deadline, after = t.hastened, t.hastened-time.Since(origin)
@@ -133,8 +127,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires a roundTimer whose caller has given up the round, which may still call Decided. A timer that ran on
-// would keep the round in memory until its deadline, perhaps for hours.
+// stop retires t, because the round, which the caller has given up, may still call Decided. A timer that ran on would
+// keep the round in memory, perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +142,7 @@ func (t *roundTimer) fire() {
 	}
 }
 
-// due returns the round if its deadline has come. Otherwise it keeps the timer running while the round is waited for.
+// due returns the round if its deadline has come. Otherwise the timer runs on while there is a wait.
 func (t *roundTimer) due() expirer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +157,7 @@ func (t *roundTimer) due() expirer {
 	return t.round
 }
 
-// An expirer is a round that expire gives up at its deadline.
+// An expirer is a round, given up at its deadline.
 type expirer interface{ expire() }
 
 // roundTimers keeps timers that can be used again.
@@ -180,7 +174,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a roundTimer whose round has called Decided, and will not call it again.
+// put takes back a roundTimer whose round has called Decided.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round, t.limits = nil, Limits{}
@@ -188,11 +182,10 @@ func (ts *roundTimers) put(t *roundTimer) {
 	ts.unused.Put(t)
 }
 
-// An acquire whose votes are split waits for nodes that are not late: patienceFactor times as long as a quorum took to
-// answer, within these limits. So it does not give up on nodes that are as far away as others. A longer wait would
-// delay everybody while each process learns which node is late.
-//
-// A node that answers within maxFar is not late either: acquires wait for it a little longer than its answer took.
+// A split acquire waits for nodes that are not late, within these limits: patienceFactor times as long as a quorum took
+// to answer. So it does not give up on nodes as far away as others. A longer wait would delay everybody while each
+// process learns which node is late. A node that answers within maxFar is not late either: acquires wait a little
+// longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
@@ -200,23 +193,23 @@ const (
 	maxFar         = 100 * time.Millisecond
 )
 
-// patience returns how long an acquire waits for late nodes after a quorum has answered in the time took.
+// patience returns how long an acquire waits for missing nodes after a quorum has answered in that time.
 func (l *lateNodes) patience(took time.Duration) time.Duration {
 	far := time.Duration(l.far.Load())
 	return min(max(patienceFactor*took, far+far/4-took, minPatience), maxPatience)
 }
 
-// lateNodes are the nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
+// lateNodes are nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
 // answers a round before the decision, or soon after it.
 type lateNodes struct {
 	nodes atomic.Uint64
-	far   atomic.Int64 // the longest answer of a node that is not late, but came after an acquire's patience
+	far   atomic.Int64 // the longest answer within maxFar that came after an acquire's patience
 }
 
 func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) }
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 
-// answered notes an answer of node i that long after the acquire began, when nobody waited for it any more.
+// answered notes an answer that came that long after the acquire began, when nobody waited.
 func (l *lateNodes) answered(i int, took time.Duration) {
 	if took > maxFar {
 		l.add(claim.Nodes(0).With(i))
