@@ -21,7 +21,7 @@ const noSHAFor = time.Minute
 // denials are what a node has denied, by the names of locks: a user may lack the permission for some queues only, and a
 // cluster may keep only some on another node than their locks.
 type denials struct {
-	until   atomic.Int64 // monotonic time
+	until   atomic.Int64 // monotonic time when the last is forgotten
 	told    atomic.Bool
 	doubted atomic.Pointer[doubt] // nil once told
 	noSHA   atomic.Int64          // monotonic time until which scripts are sent in full
@@ -45,7 +45,7 @@ func (d *denials) Doubt(name string, err error) {
 	}
 }
 
-// Denies notes that the node denies a script on the lock alone, too. So nothing is known of its queue.
+// Denies notes that the node denies a script on the lock alone, too.
 func (d *denials) Denies(name string) {
 	if in := d.doubted.Load(); in != nil && in.name == name {
 		d.doubted.CompareAndSwap(in, nil)
@@ -55,8 +55,8 @@ func (d *denials) Denies(name string) {
 // Doubts reports whether there is a doubt.
 func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
 
-// Allows notes that the node has executed a script on the lock alone. It returns the doubted denial of the queue if
-// observers are to be told of it.
+// Allows notes that the node has executed a script on the lock. It returns the doubted denial of the queue if observers
+// are to be told of it.
 func (d *denials) Allows(name string) error {
 	in := d.doubted.Load()
 	if in == nil || in.name != name || !d.doubted.CompareAndSwap(in, nil) || d.told.Swap(true) {
@@ -65,8 +65,8 @@ func (d *denials) Allows(name string) error {
 	return in.err
 }
 
-// Deny notes that the client cannot use the queue of a lock, because its user lacks a permission if ofUser is set. name
-// may be empty.
+// Deny notes that the client cannot use the queue of a lock, whose name may be unknown. ofUser says that its user lacks
+// a permission.
 func (d *denials) Deny(name string, ofUser bool) {
 	now := clock.Now().Mono
 	d.mu.Lock()
@@ -81,7 +81,7 @@ func (d *denials) Deny(name string, ofUser bool) {
 	d.until.Store(int64(until))
 }
 
-// Tells reports, once, that observers are to be told of a denial.
+// Tells reports true once: observers are to be told of a denial.
 func (d *denials) Tells() (first bool) { return !d.told.Swap(true) }
 
 func (d *denials) noteLocked(name string, now, until time.Duration) {

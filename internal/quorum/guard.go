@@ -15,8 +15,8 @@ type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// A guard is the restart guard of a node, which may have forgotten what it granted: after a restart its grants do not
-// count for a while.
+// A guard is the restart guard of a node. After a restart the node may have forgotten what it granted, so its grants do
+// not count for a while.
 type guard struct {
 	covers time.Duration // the longest TTL that a restart may make the node forget; 0: no guard
 	tenant *tenant
@@ -29,7 +29,7 @@ func (g *guard) IsGuarded() bool { return g.covers != 0 }
 // seconds.
 const uptimeGranularity = time.Second
 
-// Distrust returns why the node's votes do not count, nil if they do. The request was sent after the time sent. A
+// Distrust returns why the node's votes do not count, nil if they do. sent is a time before the request was sent. A
 // restarted node counts again once every lock that it may have forgotten has expired on the other nodes, and margin has
 // passed, which keeps fencing tokens in order (see margin in internal/lease). If the address led to another server
 // before, the guard begins with this answer.
@@ -44,8 +44,8 @@ func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin tim
 	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
 }
 
-// DistrustNow returns why grants of s, which has just answered, would not count now. The node must have a guard.
-// Nothing is noted.
+// DistrustNow returns why grants of s, which has just answered, would not count. Unlike Distrust it notes nothing, and
+// the node must have a guard.
 func (g *guard) DistrustNow(s *wire.Server, quarantine time.Duration) error {
 	now := time.Now()
 	here, moved := g.tenant.peek(s, now)
@@ -74,9 +74,9 @@ type tenant struct {
 // may be slow.
 const maxStartError = 5 * time.Second
 
-// meet notes that s has answered. moved reports whether the address led to another server before, and here for how long
-// it has led to s. A server that started after the other one had last answered may be that one, restarted: then its age
-// alone tells when it counts.
+// meet notes that s has answered. moved reports whether the address led to another server before, here for how long it
+// has led to s. A server that started after the other one had last answered may be that one, restarted: only its age
+// counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +131,7 @@ type restarted struct {
 	moved      bool
 	at         time.Time     // when what follows was so
 	age        time.Duration // of the server; if moved, how long the address had led to it
-	covers     time.Duration // as the user has set it
+	covers     time.Duration // the guard, as the user has set it
 	quarantine time.Duration // the node counts from this age on
 }
 

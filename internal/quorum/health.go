@@ -15,9 +15,9 @@ import (
 // healthPause is the least time between two NodeDown events of a node. A failure that is not told has no NodeUp either.
 const healthPause = time.Second
 
-// deniedPause is for how long a node that denies some names, and grants others, is not down for that again. Otherwise
-// it would go down and up with each name. A node that has granted nothing for healthPause, and denies new names, seems
-// to deny all: it is down at once.
+// deniedPause is for how long a node that denies some names, and grants others, is not down for that again: it would go
+// down and up with each name. But one that has granted nothing for healthPause, and denies new names, seems to deny
+// all.
 const deniedPause = time.Hour
 
 const maxDeniedNames = 100
@@ -27,7 +27,7 @@ const maxDeniedNames = 100
 type Health struct {
 	state atomic.Int32 // one of the constants below
 
-	needs atomic.Int32 // to be up again
+	needs atomic.Int32 // the proof to be up again
 	lacks atomic.Int32 // the kinds that it has refused
 	next  atomic.Int64 // monotonic time of the next NodeStillDown
 	picky atomic.Bool  // names is not empty
@@ -35,7 +35,7 @@ type Health struct {
 	mu      sync.Mutex // guards what follows
 	since   time.Time  // when it went down
 	told    time.Time  // when the last NodeDown was told
-	omitted int        // how often it has gone down since
+	omitted int        // how often it has gone down since, untold
 
 	denied time.Time            // when it last went down for denying a name
 	names  map[string]time.Time // when it first denied each that it has not granted since
@@ -62,7 +62,7 @@ type observation struct {
 	node  *Node
 	err   error  // why it is down; nil if it is up
 	proof int32  // what the node has done, or must do to be up again
-	name  string // of the lock that it has granted, or the only one that it is known to deny
+	name  string // of the lock that it has granted, or whose name it denies; or ""
 	kind  int32  // of the command that it has answered or denied; or 0
 }
 
@@ -93,7 +93,8 @@ const (
 
 func (h *Health) isDown() bool { return h.state.Load() != healthy }
 
-// longest returns the longest quarantine. So the node is up for all locks at once, with and without fencing.
+// longest returns the longest quarantine since the node went down. So it is up for all locks at once, with and without
+// fencing.
 func (h *Health) longest(quarantine time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +154,8 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.repeatLater()
 }
 
-// deniesSomeLocked notes that a node denies a name, and reports whether it stays up, because observers know that
-// already.
+// deniesSomeLocked notes that a node denies a name, and reports whether it stays up, because observers know that it
+// denies some.
 func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 	muted := !h.denied.IsZero() && now.Sub(h.denied) < deniedPause
 	switch first, known := h.names[name]; {
@@ -181,8 +182,8 @@ func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 
 func (h *Health) repeatLater() { h.next.Store(int64(clock.Now().Mono + healthPause)) }
 
-// reasonLocked notes why the node is down, and what it must prove. It reports whether the reason is new: one may be
-// over soon, and the next one last for hours. Another restart is new, and so is a longer guard.
+// reasonLocked notes why the node is down, and what it must prove. It reports whether the reason is new: the old one
+// may end soon, and the new one last for hours.
 func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	needs := h.needs.Load()
 	if s.proof == answers && needs == counts && !h.ends.IsZero() && !now.Before(h.ends) {
@@ -228,7 +229,7 @@ func (h *Health) upLocked(s observation, now time.Time) {
 }
 
 // toldLocked returns an observation of the Redsync that was told of NodeDown, because its tracer is told of NodeUp. If
-// that Redsync is closed, s takes its place: somebody must hear.
+// it is closed, s takes its place: somebody must be told.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
 		h.tellUp = s

@@ -11,18 +11,17 @@ import (
 )
 
 // This file tells which server answers for a node. Two nodes of one set that are one server count once: otherwise two
-// quorums might share no server. Locks go on while the distinct servers are still a quorum of all nodes.
+// quorums might share no server. Locks go on while the distinct servers are a quorum of all nodes.
 //
-// A server that is a node of each of two joint sets at the same address is asked once and counts in both. A server that
-// two addresses lead to counts only in the sets that have both: one address may be wrong. With the sets {1, 2, 3} and
-// {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on {2, 3}, and others on
-// {1, 4}.
+// A server that two joint sets have at the same address is asked once and counts in both. One that two addresses lead
+// to counts only in sets that have both: one address may be wrong. With the sets {1, 2, 3} and {1, 2, 4}, an address of
+// 4 that leads to server 3 would otherwise let joint processes win on {2, 3}, and others on {1, 4}.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify
 	later   atomic.Bool                   // that acquire has failed: the next one waits
-	servers []atomic.Pointer[wire.Server] // by node: the process that answered last, if known
+	servers []atomic.Pointer[wire.Server] // by node: which answered last, if known
 
 	mu        sync.Mutex               // guards asking, told, and the comparison of nodes
 	asking    chan struct{}            // closed when the Identify that asks ends; or nil
@@ -84,9 +83,9 @@ func (s *servers) Pairs() (pairs [][2]*Node) {
 // IsIdentified reports whether Identify has nothing to ask.
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
-// FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are. Only the first
-// one must, and the next one after IdentifyLater, so that a dead node delays few. If all clients were used in this
-// process before, the first need not either. For joint sets Identify asks.
+// FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are: the first one,
+// unless all clients were used in this process before, and the next one after IdentifyLater. So a dead node delays few.
+// For joint sets Identify asks.
 func (s *servers) FirstToIdentify() bool {
 	known := s.identity
 	if s.joint {
@@ -98,7 +97,7 @@ func (s *servers) FirstToIdentify() bool {
 	first := false
 	for _, n := range s.Nodes {
 		known, ok := n.Pool.(wire.Met)
-		first = !ok || !known.MetBefore() || first // first stands last, so that MetBefore is called on every node
+		first = !ok || !known.MetBefore() || first // last, so that MetBefore is called on every node
 	}
 	return first
 }
@@ -197,7 +196,7 @@ func (s *servers) compareLocked() {
 	}
 }
 
-// notInBoth returns which of two addresses of one server do not count: it counts in the sets with both.
+// notInBoth returns which of two addresses of one server do not count: it counts only in sets with both.
 func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
 	both := s.rule.Sets(a) & s.rule.Sets(b)
 	for _, i := range [...]int{a, b} {
@@ -243,8 +242,8 @@ func (s *servers) TellServers(t Tracer) {
 	known.news.Store(false)
 }
 
-// thirdLocked reports whether a third node is the same server. Then two of the three are in one set, and merging would
-// make that set smaller.
+// thirdLocked reports whether a third node is the same server. Then two of the three are in one set, which merging
+// would make smaller.
 func (s *servers) thirdLocked(a, b int) bool {
 	servers := s.identity.servers
 	for c := range s.Nodes {
@@ -262,7 +261,7 @@ type merger struct {
 	other []int // by node: for which other it stands as well; or -1
 }
 
-// merger returns nil if no nodes are to be merged. A round asks the node with the longer restart guard.
+// merger returns nil if no nodes are to be merged. Of two, a round asks the node with the longer restart guard.
 func (s *servers) merger() *merger {
 	pairs := s.identity.merged.Load()
 	if !s.joint || pairs == nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // Identify asks the nodes of joint sets which servers they are, if two of them may be one: the first acquire would ask
-// such a server twice, and be refused the second time. Calls that come meanwhile wait, each for its own
-// IdentifyTimeout. Identify reports whether it has waited.
+// it twice, and be refused the second time. Calls that come meanwhile wait, each for its own IdentifyTimeout. Identify
+// reports whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false
@@ -21,7 +21,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 			return true
 		}
 		select {
-		case <-others: // if that call was cut short by its context, this one asks
+		case <-others: // if its context cut that call short, this one asks
 		case <-timer.C:
 			return true
 		case <-ctx.Done():
@@ -31,7 +31,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// ask returns others, the channel of the call that asks. If there is none, the caller must ask, and close own.
+// ask returns the channel of the call that asks in others. If there is none, the caller must ask, and close own.
 func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // the expiry. A round whose other nodes decide does not wait for it.
 //
 // A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life
-// within Limits.Reach, in which a far node can answer once. The same holds for the dial of a node that is late, and
-// while the votes are split, because the round then keeps others from the nodes that have granted.
+// within Limits.Reach. The same holds for the dial of a node that is late, and while the votes are split, because the
+// round then keeps others from the nodes that have granted.
 
 // maxApart bounds Limits.Reach once another node has answered, maxSplit if the votes are split.
 const (
@@ -43,8 +43,8 @@ func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
-// awaitOpeningLocked prolongs the deadline, which has come, for missing nodes that could still decide, and whose
-// connections are being opened or are younger than the node deadline.
+// awaitOpeningLocked prolongs the deadline, which has come, for missing nodes that could decide, and whose connections
+// are being opened, or younger than the node deadline.
 func (r *Round) awaitOpeningLocked() bool {
 	limits, began := r.timer.limitsOfRound()
 	if limits.Open == 0 || r.proved.Blocked {
@@ -98,8 +98,8 @@ func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Durat
 	return left
 }
 
-// connecting returns how long to wait for the other nodes of r, which was decided after took: for the node deadline of
-// those whose connection has opened since, and a little for those that are opening it.
+// connecting returns how long to wait for other nodes after the decision: until the node deadline of those whose
+// connection has opened since, and a little for those that are opening it.
 func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// reach returns how long a node may give no sign of life while its connection is being opened.
+// reach returns how long a node may give no sign of life.
 func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	reach := limits.Reach
 	switch {
@@ -151,8 +151,8 @@ func (r *Round) noteOpening(within time.Duration) {
 	r.noteOpeningLocked(within)
 }
 
-// noteOpeningLocked makes it the error of missing nodes that their connections are being opened. within is 0 if ctx has
-// ended the wait.
+// noteOpeningLocked notes an error for missing nodes that are opening a connection. within is 0 if ctx has ended the
+// wait.
 func (r *Round) noteOpeningLocked(within time.Duration) {
 	missing := r.missingLocked()
 	for i, n := range r.set.Nodes {
@@ -199,7 +199,7 @@ func (s *Set) open() (open claim.Nodes) {
 	return open
 }
 
-// IsNear reports whether requests can be written to all nodes at once, and no node is so far that its deadline exceeds
+// IsNear reports whether requests can be written to all nodes at once, and distance makes no node deadline longer than
 // within.
 func (s *Set) IsNear(within time.Duration) bool {
 	for _, n := range s.Nodes {

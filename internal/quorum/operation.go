@@ -8,9 +8,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Operation gives a round its meaning: what is sent, and what the replies say.
+// An Operation says what a round sends, and what the replies mean.
 type Operation interface {
-	// Brief returns what the round needs to know, when it starts.
+	// Brief returns what the round needs to know at its start.
 	Brief() Brief
 
 	// Judge returns how node i's reply counts. v is how it counts by itself. Judge is called for every reply, even
@@ -25,12 +25,12 @@ type Brief struct {
 	Tracer  Tracer        // nil if nobody listens
 	Op      Op
 	Purpose Purpose
-	Explain bool // a blocked round waits to learn why (see isFinal), a split one ends early
-	Patient bool // it does not
+	Explain bool // an acquire: a blocked one waits to learn why (see isFinal), a split one ends early
+	Patient bool // a split round does not end early
 	Tallies bool // the operation is a claim.Tallier
 
-	// A blocked round goes on for a while if missing nodes could prove that the claim is lost. Refusals prove it, with
-	// Heals only those of nodes on which something else is in the way.
+	// A blocked extension or check goes on for a while if missing nodes could prove that the claim is lost. Refusals
+	// prove it, with Heals only those of nodes on which something else is in the way.
 	Disproves, Heals bool
 }
 
@@ -68,7 +68,7 @@ type Recorder interface {
 }
 
 // A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: see
-// IsForbidden. Its reply is read as that of the Brief's Call.
+// IsForbidden. The reply is read like that of the Brief's Call.
 type Fallback interface {
 	// CanDoWithout reports whether there is one.
 	CanDoWithout() bool
@@ -76,7 +76,7 @@ type Fallback interface {
 	// Lacks reports whether node i is known to need it. It is called only if CanDoWithout reports true.
 	Lacks(i int) bool
 
-	// Without returns it, with Round.mu held or not, and only until the vote ends.
+	// Without returns it. Round.mu may be held. It is called only until the vote ends.
 	Without() claim.Call
 }
 
@@ -108,14 +108,14 @@ type Tracer interface {
 	// TracesVotes reports whether Voted does anything.
 	TracesVotes() bool
 
-	// Voted tells a node's first answer in a round, which is part of the call with ctx. later says that observers are
-	// told on another goroutine, because the caller must go on.
+	// Voted tells a node's first answer in a round. ctx is that of the call. later says that observers are told on
+	// another goroutine, because the caller must go on.
 	Voted(ctx context.Context, v Voted, later bool)
 
-	// NodeDown tells that a node has failed, and how often without a NodeDown since the last one.
+	// NodeDown tells that a node has failed. omitted is how often it has gone down since its last NodeDown.
 	NodeDown(n *Node, omitted int, err error)
 
-	// NodeStillDown tells that a node has failed again: at once for another reason, otherwise once in healthPause.
+	// NodeStillDown tells that it has failed again: at once for another reason, otherwise once in healthPause.
 	NodeStillDown(n *Node, err error)
 
 	// NodeUp tells that a node is up after a NodeDown.
@@ -138,7 +138,7 @@ type Voted struct {
 
 // A Ping asks whether nodes answer.
 type Ping struct {
-	// Whole are the nodes. If it is set, one that serves only some of the names fails.
+	// Whole are the nodes, if one that serves only some of the names is to fail.
 	Whole []*Node
 }
 

@@ -7,8 +7,8 @@ import (
 
 // This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its
 // network gone, the other end may have closed all connections: the next command is then written in vain. The pool
-// cannot send it again, because the node may have executed it. A round knows what the command is for. Its operation
-// counts both, so a release is repeated for as long as the first may still be executed (see lease.Release).
+// cannot send it again, because the node may have executed it. A round can. Its operation counts both, so a release is
+// repeated for as long as the first may still be executed (see lease.Release).
 
 // A repeated is a Round that receives the answer to the second command.
 type repeated Round
@@ -22,7 +22,6 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.receive(i, reply, again)
 }
 
-// noteLost comes before the failure becomes the node's vote.
 func (r *Round) noteLost(i int) {
 	if _, may := r.op.(Repeater); !may {
 		return
@@ -33,8 +32,7 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise. It does not rely on late
-// nodes.
+// lostLocked returns the nodes whose connections were lost, if the round would fail without them and late nodes.
 func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {

@@ -27,10 +27,10 @@ type Round struct {
 
 	// mu guards what follows. After Decided the caller may read expired, final and hastened without it.
 	mu       sync.Mutex
-	rare     *rare         // plain until something of it is needed
+	rare     *rare         // plain until needed
 	inTime   time.Duration // monotonic time after which an answer is late; or 0
 	closed   bool          // later votes do not count
-	expired  bool          // the deadline has ended it
+	expired  bool          // the deadline has ended the round
 	final    bool          // see isFinal
 	hastened bool          // the deadline was brought forward
 	proved   claim.Standing
@@ -46,7 +46,7 @@ type rare struct {
 	trace trace       // zero if votes are not traced
 }
 
-// plain is a rare that never changes.
+// plain is the rare of rounds that need none. It never changes.
 var plain rare
 
 func (r *Round) rareLocked() *rare {
@@ -62,10 +62,10 @@ type Ballot struct {
 	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
-	full   bool  // the script was sent in full
-	alone  bool  // the Fallback was sent
-	lost   bool  // see noteLost
-	again  bool  // see askAgainLocked
+	full   bool  // the script in full
+	alone  bool  // the command of the Fallback
+	lost   bool  // its connection was lost
+	again  bool  // its command was sent again
 	more   int16 // extra sendings under way
 }
 
@@ -94,8 +94,8 @@ func (r *Round) voteLocked(i int) claim.Vote {
 	return v
 }
 
-// A Decider is told when the answer of its round cannot change any more, if no caller waits. Decided is called at most
-// once, with Round.mu held. It must not block, nor use the round.
+// A Decider is told when the answer of its round cannot change any more, if no caller waits. Decided is called once at
+// most, with Round.mu held, and must not block, nor use the round.
 type Decider interface{ Decided() }
 
 // NoCall is the context of a round that is part of no call.
@@ -145,7 +145,7 @@ func (r *Round) Rule() claim.Rule {
 	return r.set.rule
 }
 
-// Asks reports whether the round asks node i, and not the same server as another node.
+// Asks reports whether the round asks node i. It asks one server as one node.
 func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
 
 // Send sends the command to all nodes.
@@ -283,19 +283,19 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether the client cannot use a key beside the lock's own: its user lacks the permission, the
-// node lacks a command, a cluster keeps the key on another node, or it has another type.
+// node lacks a command, a cluster keeps the key on another node, or IsNoQueue.
 func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsNoQueue reports whether another type of key, or one that is too long, is in the place of the queue. read.lua of
-// package script has the text.
+// IsNoQueue reports whether a key of another type, or one that is too long, is in the place of the queue: see read.lua
+// of package script.
 func IsNoQueue(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE the queue ") || strings.Contains(err.Error(), "ERR the queue "))
 }
 
-// sendAlone sends the Fallback to node i, under the conditions of resend. If it is too late, mayGrant reports that the
-// node might have granted.
+// sendAlone sends the command of the Fallback to node i, under the conditions of resend. If it is too late, mayGrant
+// reports that the node might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -314,8 +314,8 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	return refusal == nil, false, refusal
 }
 
-// Again sends an undecided command again to nodes that have not answered, or failed. A failure is the vote only when no
-// other sending is under way. Votes must be counted plainly: a Tally takes none back.
+// Again sends the command once more to nodes that have not answered, or have failed, if the round is undecided. A
+// failure is a vote only when no other sending is under way. Votes must be counted plainly: a Tally takes none back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -325,7 +325,7 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain returns, by node, the refusals of pools that are votes. r.mu keeps the vote open.
+// sendAgain returns, by node, the refusals that are votes. r.mu keeps the vote open.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -352,8 +352,8 @@ func (r *Round) sendAgain() (refusals []error) {
 	return refusals
 }
 
-// Cast counts node i's vote, which becomes *v, and traces it. by is the server process that gave it, or nil. missed
-// reports that it came too late, although the round is not won and the node has not refused.
+// Cast counts node i's vote, sets *v to what counts, and traces it. by is the server process that gave it, or nil.
+// missed reports that it came too late, although the round is not won and the node has not refused.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
 	if v.Choice != claim.Pending { // otherwise it is asked again
@@ -371,7 +371,7 @@ func (r *Round) Refuse(i int, err error) {
 	r.NoteHealth(i, v, nil)
 }
 
-// A trace is for a tracer of votes.
+// A trace is what a round keeps for a tracer of votes.
 type trace struct {
 	ctx    context.Context //nolint:containedctx // of the call that the round is part of
 	start  time.Time
@@ -388,8 +388,8 @@ func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	}
 }
 
-// takeTrace returns the trace for the first answer of node i. In the end r drops it: a release may be sent again for
-// hours, and must not keep its caller's context in memory.
+// takeTrace returns the trace for the first answer of node i. After the last one r drops it: a release may be sent
+// again for hours, and must not keep its caller's context in memory.
 func (r *Round) takeTrace(i int) (t trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -418,13 +418,12 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case wire.IsNoScript(s.err), wire.IsWrongType(s.err), hasAnswered(s.err): // it answers: it only lacks the script, has a
-			// key of another type, or does not count here
+		case wire.IsNoScript(s.err), wire.IsWrongType(s.err), hasAnswered(s.err): // it answers
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // it may still grant
 		case errors.As(s.err, new(*wire.OutstandingError)):
-			return // nothing was sent
+			return // nothing was sent: earlier requests show its health
 		}
 		s.proof = r.brief.missing(s.err)
 	}
@@ -466,12 +465,12 @@ func (r *Round) kindLocked(i int) int32 {
 	return plainCommands
 }
 
-// see notes an observation, and returns why the node is down. It stays down while its restart guard holds.
+// see notes an observation, and returns why the node is down. During its restart guard it stays down.
 func (r *Round) see(s observation, by *wire.Server) error {
 	n, h := s.node, &r.set.known.health[s.node.Index]
 	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
 		switch {
-		case by != nil: // a guard may have ended meanwhile, or be longer for other locks
+		case by != nil: // the guard may have ended since, or be longer for other locks
 			if s.err = n.DistrustNow(by, h.longest(r.quarantine(n))); s.err != nil {
 				s.proof = counts
 			}
@@ -514,8 +513,8 @@ var ErrDoubted = errors.New("it may still run a command of an earlier lock with 
 // in both.
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
-// add does what Cast does, without the tracer. The deciding vote closes the round, unless it waits for all nodes. A
-// late vote does not count.
+// add does what Cast does, without the tracer. The deciding vote closes the round, unless it waits for all nodes. late
+// reports that the vote does not count.
 func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -589,7 +588,7 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	}
 }
 
-// barLocked takes votes back of servers that turned out to have an address in another set. It changes no decision.
+// barLocked takes back votes of servers that turned out to have an address in another set. It changes no decision.
 func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
@@ -619,7 +618,7 @@ func (r *Round) recountLocked() {
 	}
 }
 
-// WaitFor notes that node i's vote is still to come. If it does not come in time, err is its error.
+// WaitFor notes that node i's vote is still to come, and its error if it does not.
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -628,7 +627,7 @@ func (r *Round) WaitFor(i int, err error) {
 	}
 }
 
-// WaitsFor returns that error.
+// WaitsFor returns the error of WaitFor.
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -643,8 +642,8 @@ func (r *Round) standingLocked() claim.Standing {
 }
 
 // isFinal reports whether the answer can be given after votes that prove s. A blocked acquire must also say why. Dead
-// nodes may fail faster than live nodes refuse, so it waits for these, at most for the node deadline. That is safe,
-// because it undoes its grants. A blocked extension waits for a proof of the loss.
+// nodes may fail faster than live nodes refuse, so it waits for these, at most for the node deadline. That is safe: it
+// undoes its grants.
 func (r *Round) isFinal(s claim.Standing) bool {
 	if s.Won || !s.Blocked {
 		return s.Won
@@ -656,8 +655,8 @@ func (r *Round) isFinal(s claim.Standing) bool {
 	return !waits || !w.MayWait(r.Rule(), r.missingLocked())
 }
 
-// mayBeDisprovedLocked reports whether missing nodes could still prove a loss. A dead node fails before others refuse.
-// If that ended the round, the holder would learn of its loss only at the end of its validity.
+// mayBeDisprovedLocked reports whether missing nodes that are not late could prove a loss. A dead node fails before
+// others refuse. If that ended the round, the holder would learn of its loss only at the end of its validity.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
@@ -752,10 +751,10 @@ func NoAnswerWithin(within time.Duration) error {
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or the node
 // deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
-// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Prepare must know that a
-// caller waits, once.
+// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. It is called once, and only if
+// Prepare was told so.
 //
-// The Close of a Redsync ends each lease, which closes l.Over: for one channel, all rounds would contend.
+// The Close of a Redsync closes the l.Over of each lease: one channel for all rounds would make them contend.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only for linger
 	if r.all != nil {
@@ -784,7 +783,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-l.Over:
 		t.stop()
 		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide)) // it may have come, too
+		return r.Result(NoAnswerWithin(l.Decide)) // as at the deadline
 	}
 }
 
@@ -799,8 +798,8 @@ func HasWaited(ctx context.Context) bool {
 	return is
 }
 
-// cut returns the result of a round that ctx has ended. After Waited nodes without a vote have failed, because the
-// caller is told no error of ctx.
+// cut returns the result of a round that ctx has ended. The caller is told no error of a ctx that ended with Waited, so
+// then nodes without a vote have failed.
 func (r *Round) cut(ctx context.Context) Result {
 	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
 	if !is {
@@ -843,13 +842,13 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 type Result struct {
 	claim.Standing
 	Split bool // given up early: see split.go
-	Cut   bool // undecided when the caller's context ended
+	Cut   bool // ended undecided by the caller's context
 	Set   *Set // nil without a round
 	Rule  claim.Rule
-	Tally claim.Tally  // or nil
+	Tally claim.Tally  // nil if votes are counted plainly
 	Count claim.Count  // nodes waited for in vain have failed
 	Taken claim.Nodes  // where another value is in the way; none if won
-	Votes []claim.Vote // by node, Pending for one that was not asked or waited for; nil if won
+	Votes []claim.Vote // by node, Pending if not asked or waited for; nil if won
 }
 
 // Result closes the vote, and returns how the round has ended. silent is the error of nodes without a vote for which

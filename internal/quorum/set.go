@@ -1,9 +1,8 @@
-// Package quorum asks independent nodes for votes, and decides once enough of them have voted. The root of the library
-// hands down the rule.
+// Package quorum asks independent nodes for votes, and decides once enough of them have voted.
 //
 // A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
 // Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
-// themselves: a release repeats its command on each node until that node is settled, and a fill is for single nodes.
+// themselves: a release repeats its command on each node until that is settled, and a fill is for single nodes.
 package quorum
 
 import (
@@ -40,7 +39,7 @@ func NewKnown(nodes int) *Known {
 	}
 }
 
-// NewSet returns the set of the nodes behind pools. Nothing may be sent to that of a nil pool.
+// NewSet returns the set of the nodes behind pools. Nothing may be sent to the node of a nil pool.
 func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{known: known}
 	s.rule, s.identity = rule, &known.identity
@@ -58,8 +57,8 @@ func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 // Retire ends what s tells of nodes' health.
 func (s *Set) Retire() { s.retired.Store(true) }
 
-// Guard returns the node with the shortest restart guard, and its length, which all guards cover. It returns nil and 0
-// if no node is guarded.
+// Guard returns the node with the shortest restart guard, and its length, which all guards cover; nil and 0 without a
+// guard.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -81,7 +80,7 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
-// Publish sends a message to all nodes, and waits for none. A message may be lost, so who needs it also asks.
+// Publish sends a message to all nodes, and waits for none. It may be lost: who needs it also asks.
 func (s *Set) Publish(channel, message string) {
 	args := []any{"publish", channel, message}
 	for _, n := range s.Nodes {

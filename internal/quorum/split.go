@@ -10,11 +10,11 @@ import (
 )
 
 // This file ends an acquire early whose votes are split: several callers have taken some nodes each, and only silent
-// nodes could still give one of them a quorum. Otherwise they would all wait for the node deadline and refuse one
-// another, and the next attempts would be split again. Giving up is safe at any moment, because the release of a failed
-// attempt follows the acquire to all nodes.
+// nodes could give one of them a quorum. Otherwise all would wait for the node deadline and refuse one another, and the
+// next attempts would be split again. Giving up is always safe, because the release of a failed attempt follows the
+// acquire to all nodes.
 
-// WaitOutSplits turns that off, for tests, before s is used.
+// WaitOutSplits turns the early end off, for tests, before s is used.
 func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
 
 // Late returns the nodes that are known to be late.
@@ -61,8 +61,8 @@ func (r *Round) postponeLocked() bool {
 	return left > 0
 }
 
-// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, even if
-// their callers have gone. So a caller learns which node is late while others refuse it.
+// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, so that a
+// caller learns which node is late while others refuse it.
 func (r *Round) silentLocked() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	awaited := r.missingLocked() &^ r.set.known.late.load()
@@ -114,8 +114,8 @@ func (r *Round) noteTooLateLocked(i int) {
 	r.set.known.late.add(claim.Nodes(0).With(i))
 }
 
-// isInTime reports whether an answer is known to be in time now. If nobody waits for an undecided round, such as a
-// release, the answer may come seconds later.
+// isInTime reports whether an answer is in time. If nobody waits for an undecided round, such as a release, it may come
+// seconds later.
 func (r *Round) isInTime() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,12 +14,12 @@ var origin = time.Now()
 
 // Limits say how long a round may take.
 type Limits struct {
-	Decide time.Duration   // then an undecided round is given up
+	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
 	Over   <-chan struct{} // the round is given up when it closes; or nil
 
-	// An undecided round waits until Open for connections that are being opened, and until Reach for the answer to a
-	// greeting; not if Open is 0. Far bounds the node deadline of a far node.
+	// An undecided round waits until Open for connections, and until Reach for the answer to a greeting; not if Open is
+	// 0. Far bounds the node deadline of a far node.
 	Open, Reach, Far time.Duration
 }
 
@@ -79,8 +79,8 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 	return soon, sooner
 }
 
-// postpone makes the deadline come later if a missing node has answered since hasten. It returns for how much longer
-// the round is patient, 0 if it is not. Without hasten it is not: patient is no later than the deadline.
+// postpone makes the deadline come later if a missing node has answered since hasten, and returns for how much longer
+// the round is patient. Without hasten it is not: patient is no later than the deadline.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +157,7 @@ func (t *roundTimer) due() expirer {
 	return t.round
 }
 
-// An expirer is a round, given up at its deadline.
+// An expirer is a round.
 type expirer interface{ expire() }
 
 // roundTimers keeps timers that can be used again.
@@ -174,7 +174,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a roundTimer whose round has called Decided.
+// put takes back a timer whose round has called Decided.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round, t.limits = nil, Limits{}
@@ -183,9 +183,9 @@ func (ts *roundTimers) put(t *roundTimer) {
 }
 
 // A split acquire waits for nodes that are not late, within these limits: patienceFactor times as long as a quorum took
-// to answer. So it does not give up on nodes as far away as others. A longer wait would delay everybody while each
-// process learns which node is late. A node that answers within maxFar is not late either: acquires wait a little
-// longer for it.
+// to answer, so that it does not give up on nodes as far away as others. A longer wait would delay everybody while each
+// process learns which node is late. A node that answers within maxFar is not late: acquires wait a little longer for
+// it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
@@ -193,14 +193,14 @@ const (
 	maxFar         = 100 * time.Millisecond
 )
 
-// patience returns how long an acquire waits for missing nodes after a quorum has answered in that time.
+// patience returns how long to wait for missing nodes after a quorum has answered in that time.
 func (l *lateNodes) patience(took time.Duration) time.Duration {
 	far := time.Duration(l.far.Load())
 	return min(max(patienceFactor*took, far+far/4-took, minPatience), maxPatience)
 }
 
 // lateNodes are nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
-// answers a round before the decision, or soon after it.
+// answers before the decision, or soon after it.
 type lateNodes struct {
 	nodes atomic.Uint64
 	far   atomic.Int64 // the longest answer within maxFar that came after an acquire's patience
