@@ -112,8 +112,8 @@ func (d *denials) hasDeniedLocked(name string, now time.Duration) bool {
 	return known && now < until
 }
 
-// DeniesQueues guesses whether the node denies the queues of these locks. A command may rely on that only if leaving
-// the queue out costs no more than a wake-up.
+// DeniesQueues guesses whether the node denies the queues of these locks. A command may rely on that if leaving the
+// queue out costs only a wake-up.
 func (d *denials) DeniesQueues(names []string) bool {
 	return d.any(func(d *denials, now time.Duration) bool {
 		return d.user != 0 && now < d.user || len(names) == 1 && d.hasDeniedLocked(names[0], now)
@@ -134,8 +134,8 @@ func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 	return is(d, now)
 }
 
-// NoteScript returns what the error of a script sent by its SHA1 means: see wire.OfScript. It remembers a node without
-// EVALSHA: by the time that a slow one answers, the others have decided, and nothing more is sent.
+// NoteScript returns what the error of a script by its SHA1 means: see wire.OfScript. It remembers a node without
+// EVALSHA: a slow one answers when the others have decided, and nothing more is sent.
 func (d *denials) NoteScript(err error) error {
 	err = wire.OfScript(err)
 	if wire.LacksSHA(err) {

@@ -18,7 +18,7 @@ type Drift interface {
 // A guard is the restart guard of a node. After a restart the node may have forgotten what it granted, so its grants do
 // not count for a while.
 type guard struct {
-	covers time.Duration // the longest TTL that a restart may make the node forget; 0: no guard
+	covers time.Duration // the longest TTL that a restart may make it forget; 0: no guard
 	tenant *tenant
 }
 
@@ -44,8 +44,8 @@ func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin tim
 	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
 }
 
-// DistrustNow returns why grants of s, which has just answered, would not count. Unlike Distrust it notes nothing, and
-// the node must have a guard.
+// DistrustNow returns why grants of s, which has just answered, would not count. It notes nothing, and the node must
+// have a guard.
 func (g *guard) DistrustNow(s *wire.Server, quarantine time.Duration) error {
 	now := time.Now()
 	here, moved := g.tenant.peek(s, now)
@@ -65,18 +65,17 @@ func (g *guard) distrust(s *wire.Server, at time.Time, quarantine, here time.Dur
 // A tenant is the server behind the address of a guarded node.
 type tenant struct {
 	mu    sync.Mutex
-	last  *wire.Server // its last account of itself; nil for none
+	last  *wire.Server // its last account of itself; or nil
 	alive time.Time    // when the last request was sent that it answered
-	since time.Time    // when the address began to lead to it; zero for the first server
+	since time.Time    // when the address began to lead to it; zero for the first
 }
 
-// maxStartError bounds how far two accounts of one server's start may differ: uptimes are in whole seconds, and INFO
-// may be slow.
+// maxStartError bounds how far two accounts of one server's start may differ: uptimes are whole seconds, and INFO may
+// be slow.
 const maxStartError = 5 * time.Second
 
 // meet notes that s has answered. moved reports whether the address led to another server before, here for how long it
-// has led to s. A server that started after the other one had last answered may be that one, restarted: only its age
-// counts.
+// has led to s. A server that started after that one had last answered may be it, restarted: only its age counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,8 +129,8 @@ func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.U
 type restarted struct {
 	moved      bool
 	at         time.Time     // when what follows was so
-	age        time.Duration // of the server; if moved, how long the address had led to it
-	covers     time.Duration // the guard, as the user has set it
+	age        time.Duration // of the server; if moved, how long it has been there
+	covers     time.Duration // as the user has set it
 	quarantine time.Duration // the node counts from this age on
 }
 

@@ -22,10 +22,10 @@ const deniedPause = time.Hour
 
 const maxDeniedNames = 100
 
-// A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are told once.
-// Fields above mu are read without it, and changed with mu held.
+// A Health is what is known of one node, shared by all Redsyncs with the same clients. Fields above mu are read without
+// it, and changed with mu held.
 type Health struct {
-	state atomic.Int32 // one of the constants below
+	state atomic.Int32
 
 	needs atomic.Int32 // the proof to be up again
 	lacks atomic.Int32 // the kinds that it has refused
@@ -39,12 +39,12 @@ type Health struct {
 
 	denied time.Time            // when it last went down for denying a name
 	names  map[string]time.Time // when it first denied each that it has not granted since
-	barren time.Time            // when it first denied a new name since it granted a lock; or zero
+	barren time.Time            // when it first denied a new name since it granted a lock
 
 	tellUp observation // of the Redsync that was told of NodeDown
 	asks   *Set        // has seen it fail to do what needs and lacks say
 
-	// The longest restart guard that has made votes not count since it went down, and its end.
+	// The longest restart guard that has ignored it since it went down, and its end.
 	quarantine time.Duration
 	ends       time.Time
 }
@@ -52,7 +52,7 @@ type Health struct {
 const (
 	healthy  int32 = iota
 	downTold       // down, and observers know
-	down           // down, but the last NodeDown is too recent for another
+	down           // down, but too soon for another NodeDown
 )
 
 // An observation is what a vote says of a node's health.
@@ -61,7 +61,7 @@ type observation struct {
 	to    Tracer
 	node  *Node
 	err   error  // why it is down; nil if it is up
-	proof int32  // what the node has done, or must do to be up again
+	proof int32  // what it has done, or must do to be up again
 	name  string // of the lock that it has granted, or whose name it denies; or ""
 	kind  int32  // of the command that it has answered or denied; or 0
 }
@@ -82,8 +82,8 @@ func IsNameDenied(err error) bool {
 		strings.Contains(text, "access at least one of the keys")
 }
 
-// What a node can do, the least first. It is up again only when it does what it has refused: one that refuses to write
-// still answers a release that finds nothing, and one without memory still prolongs keys.
+// What a node can do, the least first. It is up again only when it does what it has refused: without writing, it may
+// answer a release that finds nothing, and without memory prolong keys.
 const (
 	answers  int32 = iota // it answers
 	counts                // and the restart guard does not ignore it
@@ -104,7 +104,6 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 	return max(quarantine, h.quarantine)
 }
 
-// see notes an observation, and tells observers of news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
 	case s.err == nil && state == healthy && (s.proof < acquires || !h.picky.Load()):
@@ -228,8 +227,8 @@ func (h *Health) upLocked(s observation, now time.Time) {
 	h.tellUp, h.asks = observation{}, nil
 }
 
-// toldLocked returns an observation of the Redsync that was told of NodeDown, because its tracer is told of NodeUp. If
-// it is closed, s takes its place: somebody must be told.
+// toldLocked returns an observation of the Redsync that was told of NodeDown, and so is told of NodeUp. If it is
+// closed, s takes its place: somebody must be told.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
 		h.tellUp = s

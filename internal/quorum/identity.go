@@ -19,13 +19,13 @@ import (
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
-	asked   atomic.Bool                   // the first acquire has called FirstToIdentify
-	later   atomic.Bool                   // that acquire has failed: the next one waits
+	asked   atomic.Bool                   // FirstToIdentify was called
+	later   atomic.Bool                   // see IdentifyLater
 	servers []atomic.Pointer[wire.Server] // by node: which answered last, if known
 
 	mu        sync.Mutex               // guards asking, told, and the comparison of nodes
 	asking    chan struct{}            // closed when the Identify that asks ends; or nil
-	told      [][2]int                 // pairs that observers know
+	told      [][2]int                 // to observers
 	complete  atomic.Bool              // Identify need not ask
 	news      atomic.Bool              // TellServers may have something to tell
 	duplicate atomic.Pointer[[2]int]   // see Duplicate
@@ -33,8 +33,7 @@ type identity struct {
 	barred    atomic.Uint64            // of joint sets: nodes that do not count: see notInBoth
 }
 
-// servers is what a Set knows of the servers behind its nodes. All Sets with the same clients and rule share the
-// identity.
+// servers is what a Set knows of the servers behind its nodes. Sets with the same clients and rule share the identity.
 type servers struct {
 	Nodes []*Node
 
@@ -44,10 +43,10 @@ type servers struct {
 	merged   atomic.Pointer[merger] // the last one made
 }
 
-// FullRule returns the rule that treats every node as a separate server, for work that concerns them all.
+// FullRule returns the rule in which every node is a separate server.
 func (s *servers) FullRule() claim.Rule { return s.rule }
 
-// Rule returns the rule by which votes decide. A round keeps the rule that it began with.
+// Rule returns the rule by which votes decide.
 func (s *servers) Rule() claim.Rule {
 	if m := s.merger(); m != nil {
 		return m.rule
@@ -58,8 +57,8 @@ func (s *servers) Rule() claim.Rule {
 // A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
-// Duplicate returns two nodes that are one server, if the distinct servers are no quorum, or three nodes of joint sets
-// are one. Otherwise it returns nil: locks go on.
+// Duplicate returns two nodes that are one server, if locks cannot go on: the distinct servers are no quorum, or three
+// nodes of joint sets are one server.
 func (s *servers) Duplicate() *Duplicate {
 	if pair := s.identity.duplicate.Load(); pair != nil {
 		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
@@ -84,8 +83,8 @@ func (s *servers) Pairs() (pairs [][2]*Node) {
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are: the first one,
-// unless all clients were used in this process before, and the next one after IdentifyLater. So a dead node delays few.
-// For joint sets Identify asks.
+// unless all clients were used in this process before, and the next after IdentifyLater. So a dead node delays few. For
+// joint sets Identify asks.
 func (s *servers) FirstToIdentify() bool {
 	known := s.identity
 	if s.joint {
@@ -105,8 +104,8 @@ func (s *servers) FirstToIdentify() bool {
 // IdentifyLater makes the next acquire wait for that.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
-// Heard calls NoteReply, and returns node i's reply to c without arguments of c that an error repeats. Each reply to a
-// command with the value of a lock passes here first.
+// Heard calls NoteReply, and returns the reply without arguments of c that an error repeats. Each reply to a command
+// with the value of a lock passes here.
 func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	s.NoteReply(i, reply)
 	if reply.Err != nil {
@@ -115,8 +114,8 @@ func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	return reply
 }
 
-// NoteReply notes which server process has replied for node i. If that is not known, a node of joint sets counts for
-// itself alone: it may lead to another server by now.
+// NoteReply notes which server process has replied. If that is not known, a node of joint sets counts for itself alone:
+// it may lead to another server by now.
 func (s *servers) NoteReply(i int, reply wire.Reply) {
 	if isKnown(reply.Server) {
 		s.NoteServer(i, reply.Server)
@@ -233,7 +232,7 @@ func (s *servers) TellServers(t Tracer) {
 			case before && over:
 				t.TwoServers(s.Nodes[a], s.Nodes[b])
 			}
-			if now || before && (first == nil || second == nil) { // not known: nothing has come apart yet
+			if now || before && (first == nil || second == nil) { // nothing has come apart yet
 				told = append(told, pair)
 			}
 		}
@@ -261,7 +260,7 @@ type merger struct {
 	other []int // by node: for which other it stands as well; or -1
 }
 
-// merger returns nil if no nodes are to be merged. Of two, a round asks the node with the longer restart guard.
+// merger returns nil if no nodes are to be merged. Of two, a round asks the one with the longer restart guard.
 func (s *servers) merger() *merger {
 	pairs := s.identity.merged.Load()
 	if !s.joint || pairs == nil {
@@ -285,7 +284,7 @@ func (s *servers) merger() *merger {
 	return m
 }
 
-// RunID returns the server process that is known to be node i, "" if none is.
+// RunID returns which server process is node i, "" if that is not known.
 func (s *servers) RunID(i int) string {
 	if known := s.identity.servers[i].Load(); known != nil {
 		return known.RunID
@@ -315,8 +314,8 @@ func (s *servers) apart(a, b int) bool {
 	return s.rule.Sets(a)&s.rule.Sets(b) != 0
 }
 
-// standsForLess reports whether node i has left a set since a round began with rule: it was there only because its
-// server was another node as well.
+// standsForLess reports whether node i has left a set since a round began with rule: its server was also another node
+// then.
 func (s *servers) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false

@@ -6,8 +6,8 @@ import (
 )
 
 // Identify asks the nodes of joint sets which servers they are, if two of them may be one: the first acquire would ask
-// it twice, and be refused the second time. Calls that come meanwhile wait, each for its own IdentifyTimeout. Identify
-// reports whether it has waited.
+// it twice, and be refused once. Calls that come meanwhile wait, each for its own IdentifyTimeout. Identify reports
+// whether it has waited.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false

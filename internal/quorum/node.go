@@ -44,8 +44,7 @@ func (n *Node) Address() string {
 	return n.String()
 }
 
-// Keyspace returns a value that is equal for two pools of one server if they use the same keys there, nil if p does not
-// tell.
+// Keyspace returns a value that is equal for pools with the same keys on one server, nil if p does not tell.
 func Keyspace(p wire.Pool) any {
 	if known, ok := p.(wire.Keyed); ok {
 		return known.Keyspace()

@@ -16,7 +16,7 @@ import (
 // within Limits.Reach. The same holds for the dial of a node that is late, and while the votes are split, because the
 // round then keeps others from the nodes that have granted.
 
-// maxApart bounds Limits.Reach once another node has answered, maxSplit if the votes are split.
+// maxApart bounds Limits.Reach once another node has answered, maxSplit if votes are split.
 const (
 	maxApart = 400 * time.Millisecond
 	maxSplit = 300 * time.Millisecond
@@ -43,8 +43,8 @@ func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
-// awaitOpeningLocked prolongs the deadline, which has come, for missing nodes that could decide, and whose connections
-// are being opened, or younger than the node deadline.
+// awaitOpeningLocked prolongs the deadline, which has come, for nodes that could decide, and whose connections are
+// being opened, or younger than the node deadline.
 func (r *Round) awaitOpeningLocked() bool {
 	limits, began := r.timer.limitsOfRound()
 	if limits.Open == 0 || r.proved.Blocked {
@@ -75,7 +75,7 @@ func (r *Round) awaitOpeningLocked() bool {
 	return true
 }
 
-// leftToAnswer returns how much longer r, which began that long ago, waits for node i with the link l.
+// leftToAnswer returns how much longer r, which began that long ago, waits for node i.
 func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
 	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
@@ -121,7 +121,6 @@ func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// reach returns how long a node may give no sign of life.
 func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	reach := limits.Reach
 	switch {

@@ -21,7 +21,7 @@ type Operation interface {
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Within  time.Duration // how long it waits for one node; 0 if unknown
+	Within  time.Duration // for one node; or 0
 	Tracer  Tracer        // nil if nobody listens
 	Op      Op
 	Purpose Purpose
@@ -29,8 +29,8 @@ type Brief struct {
 	Patient bool // a split round does not end early
 	Tallies bool // the operation is a claim.Tallier
 
-	// A blocked extension or check goes on for a while if missing nodes could prove that the claim is lost. Refusals
-	// prove it, with Heals only those of nodes on which something else is in the way.
+	// A blocked extension or check goes on for a while if missing nodes could prove a loss. Refusals prove it; with
+	// Heals, only if something else is in the way.
 	Disproves, Heals bool
 }
 
@@ -60,27 +60,27 @@ func (o Op) String() string { return [...]string{"", "lock", "extend", "valid", 
 
 // The following interfaces are for some operations only.
 
-// A Recorder keeps what commands may have left on the nodes. Sending comes before a command goes to node i, Unsent if
-// the pool refuses it.
+// A Recorder keeps what commands may have left on the nodes. Sending comes before a command is sent, Unsent if the pool
+// refuses it.
 type Recorder interface {
 	Sending(i int)
 	Unsent(i int)
 }
 
 // A Fallback has another command for nodes on which the client cannot use the keys beside the lock's own: see
-// IsForbidden. The reply is read like that of the Brief's Call.
+// IsForbidden. Both replies are read alike.
 type Fallback interface {
 	// CanDoWithout reports whether there is one.
 	CanDoWithout() bool
 
-	// Lacks reports whether node i is known to need it. It is called only if CanDoWithout reports true.
+	// Lacks reports whether node i is known to need it. CanDoWithout comes first.
 	Lacks(i int) bool
 
-	// Without returns it. Round.mu may be held. It is called only until the vote ends.
+	// Without returns it, only until the vote ends. Round.mu may be held.
 	Without() claim.Call
 }
 
-// A Repeater has a command that may be sent twice to a node, which may execute both, one or none: see askAgainLocked.
+// A Repeater has a command that may be sent twice to a node, and executed twice, once or never: see askAgainLocked.
 type Repeater interface {
 	// Repeat returns the command to send again, false for none. Round.mu may be held.
 	Repeat() (c claim.Call, may bool)
@@ -131,7 +131,7 @@ type Voted struct {
 	Op    Op
 	Node  *Node
 	Vote  claim.Vote
-	Late  bool // it came too late to count
+	Late  bool // too late to count
 	Start time.Time
 	Took  time.Duration
 }

@@ -5,10 +5,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its
-// network gone, the other end may have closed all connections: the next command is then written in vain. The pool
-// cannot send it again, because the node may have executed it. A round can. Its operation counts both, so a release is
-// repeated for as long as the first may still be executed (see lease.Release).
+// This file asks a node once more whose connection was lost before the answer: while a process was frozen, or its
+// network gone, the other end may have closed all connections. The pool cannot send again, because the node may have
+// executed the command. A round can, because its operation counts both: a release is repeated for as long as the first
+// may still be executed (see lease.Release).
 
 // A repeated is a Round that receives the answer to the second command.
 type repeated Round
@@ -32,7 +32,7 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// lostLocked returns the nodes whose connections were lost, if the round would fail without them and late nodes.
+// lostLocked returns the nodes whose connections were lost, if only they or late nodes can save the round.
 func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {

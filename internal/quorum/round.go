@@ -23,7 +23,7 @@ type Round struct {
 	op     Operation
 	brief  Brief
 	timer  *roundTimer   // nil if nobody waits
-	all    chan struct{} // closed when every node has voted; nil if nobody waits for that
+	all    chan struct{} // closed when every node has voted; or nil
 
 	// mu guards what follows. After Decided the caller may read expired, final and hastened without it.
 	mu       sync.Mutex
@@ -41,9 +41,9 @@ type Round struct {
 // A rare is what few rounds need.
 type rare struct {
 	tally claim.Tally // or nil
-	errs  []error     // by node: of the vote, or what WaitFor has noted; nil while all are nil
-	again *claim.Call // what askAgainLocked has sent
-	trace trace       // zero if votes are not traced
+	errs  []error     // by node: of the vote, or what WaitFor has noted
+	again *claim.Call // see askAgainLocked
+	trace trace       // or zero
 }
 
 // plain is the rare of rounds that need none. It never changes.
@@ -94,14 +94,14 @@ func (r *Round) voteLocked(i int) claim.Vote {
 	return v
 }
 
-// A Decider is told when the answer of its round cannot change any more, if no caller waits. Decided is called once at
-// most, with Round.mu held, and must not block, nor use the round.
+// A Decider is told, at most once, when the answer of a round for which no caller waits cannot change any more.
+// Round.mu is held: Decided must not block, nor use the round.
 type Decider interface{ Decided() }
 
 // NoCall is the context of a round that is part of no call.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes. Only the tracer uses ctx.
+// Start sends op's command to all nodes. The tracer uses ctx.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
 	r.Ballots = ballots
@@ -111,7 +111,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 }
 
 // Prepare makes r take votes for op. r is zero, except that Ballots may be a zero Ballot for each node. waits says that
-// a caller will wait. Only the tracer uses ctx. A nil ctx is NoCall.
+// a caller will wait. The tracer uses ctx; nil is NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
@@ -145,7 +145,7 @@ func (r *Round) Rule() claim.Rule {
 	return r.set.rule
 }
 
-// Asks reports whether the round asks node i. It asks one server as one node.
+// Asks reports whether the round asks node i. It asks a server once.
 func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
 
 // Send sends the command to all nodes.
@@ -246,8 +246,8 @@ func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	}
 }
 
-// Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call. A key of
-// another type is a failure, because it says nothing of a rival.
+// Read returns how a reply or a failure counts by itself. read is that of the claim.Call. A key of another type is a
+// failure: it says nothing of a rival.
 func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
 		v := claim.Failure(failure)
@@ -283,19 +283,19 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether the client cannot use a key beside the lock's own: its user lacks the permission, the
-// node lacks a command, a cluster keeps the key on another node, or IsNoQueue.
+// node a command, a cluster keeps the key on another node, or IsNoQueue.
 func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsNoQueue reports whether a key of another type, or one that is too long, is in the place of the queue: see read.lua
-// of package script.
+// IsNoQueue reports whether a key of another type, or one that is too long, is in the place of the queue (see
+// read.lua).
 func IsNoQueue(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE the queue ") || strings.Contains(err.Error(), "ERR the queue "))
 }
 
-// sendAlone sends the command of the Fallback to node i, under the conditions of resend. If it is too late, mayGrant
-// reports that the node might have granted.
+// sendAlone sends the command of the Fallback to node i, as resend does. If it is too late, mayGrant reports that the
+// node might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -314,8 +314,8 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	return refusal == nil, false, refusal
 }
 
-// Again sends the command once more to nodes that have not answered, or have failed, if the round is undecided. A
-// failure is a vote only when no other sending is under way. Votes must be counted plainly: a Tally takes none back.
+// Again sends the command of an undecided round again to nodes that have not answered, or have failed. A failure is a
+// vote only when no other sending is under way. Votes must be counted plainly: a Tally takes none back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -325,7 +325,7 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain returns, by node, the refusals that are votes. r.mu keeps the vote open.
+// sendAgain returns, by node, the refusals that are votes.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -363,7 +363,7 @@ func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 }
 
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because the caller must
-// go on to the other nodes.
+// go on.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
 	late, _ := r.add(i, &v, nil)
@@ -388,8 +388,8 @@ func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	}
 }
 
-// takeTrace returns the trace for the first answer of node i. After the last one r drops it: a release may be sent
-// again for hours, and must not keep its caller's context in memory.
+// takeTrace returns the trace for node i's first answer. After the last one r drops it: a release may go on for hours,
+// and must not keep its caller's context in memory.
 func (r *Round) takeTrace(i int) (t trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -443,8 +443,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	}
 }
 
-// deniesName reports whether err denies the name of the lock. If too few nodes grant it, that says nothing of the
-// nodes.
+// deniesName reports whether err denies the name of the lock. If too few nodes grant it, that says nothing of them.
 func (r *Round) deniesName(err error) bool {
 	return (r.brief.Op == Lock || r.brief.Op == Extend) && r.brief.Purpose == Granting && IsNameDenied(err)
 }
@@ -513,8 +512,8 @@ var ErrDoubted = errors.New("it may still run a command of an earlier lock with 
 // in both.
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
-// add does what Cast does, without the tracer. The deciding vote closes the round, unless it waits for all nodes. late
-// reports that the vote does not count.
+// add is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports that
+// the vote does not count.
 func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -656,7 +655,7 @@ func (r *Round) isFinal(s claim.Standing) bool {
 }
 
 // mayBeDisprovedLocked reports whether missing nodes that are not late could prove a loss. A dead node fails before
-// others refuse. If that ended the round, the holder would learn of its loss only at the end of its validity.
+// others refuse. If the round ended then, the holder would learn of its loss only at the end of its validity.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
@@ -722,7 +721,7 @@ func (r *Round) expire() {
 	case r.proved.Blocked && r.brief.Disproves: // the loss is not proved in time
 		r.expired = true
 		r.finishLocked()
-	case r.inTime != 0: // its patience ends
+	case r.inTime != 0:
 		r.giveUpLocked()
 	default:
 		r.expired, r.closed = true, true
@@ -751,10 +750,10 @@ func NoAnswerWithin(within time.Duration) error {
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or the node
 // deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
-// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. It is called once, and only if
-// Prepare was told so.
+// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, if
+// Prepare was told that a caller waits.
 //
-// The Close of a Redsync closes the l.Over of each lease: one channel for all rounds would make them contend.
+// The Close of a Redsync ends each lease, which closes l.Over. One channel for all rounds would make them contend.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only for linger
 	if r.all != nil {
@@ -783,7 +782,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-l.Over:
 		t.stop()
 		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide)) // as at the deadline
+		return r.Result(NoAnswerWithin(l.Decide))
 	}
 }
 
@@ -798,8 +797,8 @@ func HasWaited(ctx context.Context) bool {
 	return is
 }
 
-// cut returns the result of a round that ctx has ended. The caller is told no error of a ctx that ended with Waited, so
-// then nodes without a vote have failed.
+// cut returns the result of a round that ctx has ended. If that was Waited, nodes without a vote have failed, because
+// the caller is told no error of ctx.
 func (r *Round) cut(ctx context.Context) Result {
 	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
 	if !is {
@@ -851,8 +850,8 @@ type Result struct {
 	Votes []claim.Vote // by node, Pending if not asked or waited for; nil if won
 }
 
-// Result closes the vote, and returns how the round has ended. silent is the error of nodes without a vote for which
-// WaitFor has none. If it is nil, they have not failed.
+// Result closes the vote, and returns how the round has ended. silent is the error of nodes without a vote or an error
+// of WaitFor. If it is nil, they have not failed.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -888,7 +887,7 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 		}
 		v := r.voteLocked(i)
 		if v.Choice == claim.Pending {
-			if v.Err == nil { // see WaitFor
+			if v.Err == nil {
 				v.Err = silent
 			}
 			if v.Err != nil {
@@ -912,7 +911,8 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 	return res
 }
 
-// Ends returns when at the latest a quorum is free of what is in the way. It reports false if too few nodes have said.
+// Ends returns how long it takes at most until a quorum is free of what is in the way. It reports false if too few
+// nodes have said.
 func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
 	free := res.Rule.All() &^ res.Taken
 	for i, v := range res.Votes {
@@ -942,7 +942,6 @@ func (res Result) InTheWay() (nodes claim.Nodes) {
 	return nodes
 }
 
-// errTakenBack is the error of a node to which nothing was sent.
 var errTakenBack = errors.New("Close came before anything was sent")
 
 // Recall takes back unsent requests: those of s's rounds, and those for which which returns true.

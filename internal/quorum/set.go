@@ -24,8 +24,8 @@ type Set struct {
 
 // Known is what traffic has shown of the nodes. All Sets with the same clients and rule share it.
 type Known struct {
-	health   []Health // by node
-	tenants  []tenant // by node
+	health   []Health
+	tenants  []tenant
 	identity identity
 	late     lateNodes
 	waitsOut bool
@@ -66,7 +66,7 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.covers
 }
 
-// Apart returns a node on which two of these keys may be on different servers, and the two keys; or nil.
+// Apart returns a node on which two of these keys may be on different servers, and these keys; or nil.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
 		if spread, ok := n.Pool.(wire.Spread); ok {

@@ -32,7 +32,6 @@ func (r *Round) isSplitLocked() bool {
 	return r.count.Refused != 0
 }
 
-// splitLocked gives a split round up, at once if all missing nodes are late, otherwise when its patience ends.
 func (r *Round) splitLocked() {
 	if r.missingLocked()&^r.set.known.late.load() == 0 {
 		r.giveUpLocked()
@@ -82,7 +81,7 @@ func (r *Round) giveUpLocked() {
 	r.decideLocked()
 }
 
-// stopClockLocked sets when an answer to the round is too late. It reads the clock only while a node is late.
+// stopClockLocked sets when an answer is too late. It reads the clock only while a node is late.
 func (r *Round) stopClockLocked() {
 	if r.inTime == 0 && r.set.known.late.load() != 0 {
 		r.inTime = clock.Now().Mono + minPatience

@@ -23,21 +23,21 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round. It is used again, and its timer left alone while it fires early enough:
-// most rounds end long before their deadline, and a reset is expensive.
+// A roundTimer lets a caller wait for a round. It is used again. Its timer is left alone while it fires early enough,
+// because a reset is expensive.
 type roundTimer struct {
 	decided chan struct{}
 
 	mu       sync.Mutex    // guards what follows
-	round    expirer       // nil while unused
-	began    time.Duration // when the caller began to wait; or zero
+	round    expirer       // or nil
+	began    time.Duration // when the caller began to wait
 	hastened time.Duration // the deadline is not later; zero for none
 	patient  time.Duration // hastened is not later, and earlier if nodes are silent
 	took     time.Duration // from began until the round was hastened
 	deadline time.Duration // zero until there is a wait
 	limits   Limits
 	timer    *time.Timer
-	fires    time.Duration // when timer does; or zero
+	fires    time.Duration // when timer does
 }
 
 // Decided tells the caller that the round is decided, or its deadline has come.
@@ -54,8 +54,8 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon the
-// deadline is at the latest, and whether that is sooner than before.
+// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon at the
+// latest, and whether that is sooner than before.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,6 @@ func (t *roundTimer) prolong(left time.Duration) {
 	t.armLocked(left)
 }
 
-// armInTimeLocked makes the timer fire at the deadline, or earlier if the round is hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
 	if t.hastened != 0 && t.hastened < t.deadline {
 		t.deadline, after = t.hastened, t.hastened-time.Since(origin)
@@ -127,8 +126,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires t, because the round, which the caller has given up, may still call Decided. A timer that ran on would
-// keep the round in memory, perhaps for hours.
+// stop retires t: the round, which the caller has given up, may still call Decided. A timer that ran on would keep the
+// round in memory, perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,10 +181,9 @@ func (ts *roundTimers) put(t *roundTimer) {
 	ts.unused.Put(t)
 }
 
-// A split acquire waits for nodes that are not late, within these limits: patienceFactor times as long as a quorum took
-// to answer, so that it does not give up on nodes as far away as others. A longer wait would delay everybody while each
-// process learns which node is late. A node that answers within maxFar is not late: acquires wait a little longer for
-// it.
+// A split acquire waits for nodes that are not late: patienceFactor times as long as a quorum took to answer, within
+// these limits. So it does not give up on nodes as far away as others, and waits little while each process learns which
+// node is late. A node that answers within maxFar is not late: acquires wait a little longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
@@ -200,7 +198,7 @@ func (l *lateNodes) patience(took time.Duration) time.Duration {
 }
 
 // lateNodes are nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
-// answers before the decision, or soon after it.
+// answers in time.
 type lateNodes struct {
 	nodes atomic.Uint64
 	far   atomic.Int64 // the longest answer within maxFar that came after an acquire's patience
@@ -209,7 +207,7 @@ type lateNodes struct {
 func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) }
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 
-// answered notes an answer that came that long after the acquire began, when nobody waited.
+// answered notes an answer that long after the acquire began, when nobody waited.
 func (l *lateNodes) answered(i int, took time.Duration) {
 	if took > maxFar {
 		l.add(claim.Nodes(0).With(i))
