@@ -25,7 +25,7 @@ type identity struct {
 
 	mu        sync.Mutex               // guards asking, told, and the comparison of nodes
 	asking    chan struct{}            // closed when the Identify that asks ends; or nil
-	told      [][2]int                 // to observers
+	told      [][2]int                 // pairs told to observers
 	complete  atomic.Bool              // Identify need not ask
 	news      atomic.Bool              // TellServers may have something to tell
 	duplicate atomic.Pointer[[2]int]   // see Duplicate

@@ -43,8 +43,8 @@ func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
-// awaitOpeningLocked prolongs the deadline, which has come, for nodes that could decide, and whose connections are
-// being opened, or younger than the node deadline.
+// awaitOpeningLocked prolongs the deadline, which has come, if nodes could decide whose connections are being opened,
+// or are younger than the node deadline.
 func (r *Round) awaitOpeningLocked() bool {
 	limits, began := r.timer.limitsOfRound()
 	if limits.Open == 0 || r.proved.Blocked {

@@ -73,7 +73,7 @@ type Fallback interface {
 	// CanDoWithout reports whether there is one.
 	CanDoWithout() bool
 
-	// Lacks reports whether node i is known to need it. CanDoWithout comes first.
+	// Lacks reports whether node i is known to need it. It is called only if CanDoWithout reports true.
 	Lacks(i int) bool
 
 	// Without returns it, only until the vote ends. Round.mu may be held.

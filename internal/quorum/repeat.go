@@ -22,6 +22,7 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.receive(i, reply, again)
 }
 
+// noteLost must come before Cast, which may ask again.
 func (r *Round) noteLost(i int) {
 	if _, may := r.op.(Repeater); !may {
 		return

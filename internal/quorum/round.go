@@ -62,10 +62,10 @@ type Ballot struct {
 	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
-	full   bool  // the script in full
-	alone  bool  // the command of the Fallback
+	full   bool  // it was sent the script in full
+	alone  bool  // it was sent the command of the Fallback
 	lost   bool  // its connection was lost
-	again  bool  // its command was sent again
+	again  bool  // and the command sent again
 	more   int16 // extra sendings under way
 }
 
@@ -101,7 +101,7 @@ type Decider interface{ Decided() }
 // NoCall is the context of a round that is part of no call.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes. The tracer uses ctx.
+// Start sends op's command to all nodes. Only the tracer uses ctx.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
 	r.Ballots = ballots
@@ -111,7 +111,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 }
 
 // Prepare makes r take votes for op. r is zero, except that Ballots may be a zero Ballot for each node. waits says that
-// a caller will wait. The tracer uses ctx; nil is NoCall.
+// a caller will wait. Only the tracer uses ctx; nil is NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
@@ -283,7 +283,7 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether the client cannot use a key beside the lock's own: its user lacks the permission, the
-// node a command, a cluster keeps the key on another node, or IsNoQueue.
+// node lacks the command, a cluster keeps that key elsewhere, or IsNoQueue.
 func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
@@ -750,8 +750,8 @@ func NoAnswerWithin(within time.Duration) error {
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or the node
 // deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
-// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, if
-// Prepare was told that a caller waits.
+// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, and only
+// if Prepare was told so.
 //
 // The Close of a Redsync ends each lease, which closes l.Over. One channel for all rounds would make them contend.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {

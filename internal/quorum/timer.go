@@ -23,10 +23,10 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round. It is used again. Its timer is left alone while it fires early enough,
+// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough,
 // because a reset is expensive.
 type roundTimer struct {
-	decided chan struct{}
+	decided chan struct{} // has room for one, so Decided does not block
 
 	mu       sync.Mutex    // guards what follows
 	round    expirer       // or nil
@@ -173,7 +173,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a timer whose round has called Decided.
+// put takes back a timer whose round has called Decided, and so will not again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round, t.limits = nil, Limits{}
@@ -198,7 +198,7 @@ func (l *lateNodes) patience(took time.Duration) time.Duration {
 }
 
 // lateNodes are nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
-// answers in time.
+// answers a round before the decision, or soon after it.
 type lateNodes struct {
 	nodes atomic.Uint64
 	far   atomic.Int64 // the longest answer within maxFar that came after an acquire's patience
