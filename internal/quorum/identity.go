@@ -314,8 +314,8 @@ func (s *servers) apart(a, b int) bool {
 	return s.rule.Sets(a)&s.rule.Sets(b) != 0
 }
 
-// standsForLess reports whether node i has left a set since a round began with rule: its server was also another node
-// then.
+// standsForLess reports whether node i has left a set since a round began with rule, because its server was also
+// another node.
 func (s *servers) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false

@@ -6,8 +6,7 @@ import (
 )
 
 // Identify asks the nodes of joint sets which servers they are, if two of them may be one: the first acquire would ask
-// it twice, and be refused once. Calls that come meanwhile wait, each for its own IdentifyTimeout. Identify reports
-// whether it has waited.
+// it twice, and be refused once. Calls that come meanwhile wait, each for its own IdentifyTimeout.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false
@@ -57,11 +56,11 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
 }
 
-// maxIdentify bounds that wait. A duplicate that is found later counts once from then on.
+// maxIdentify bounds that wait. A duplicate found later counts once from then on.
 const maxIdentify = 400 * time.Millisecond
 
 // IdentifyTimeout returns how long an operation may wait to learn which servers the nodes are: at most maxIdentify, the
-// node deadline, and half of the time that ctx has left.
+// node deadline, and half of ctx's time.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	timeout := min(nodeTimeout, maxIdentify)
 	if deadline, ok := ctx.Deadline(); ok {

@@ -10,11 +10,11 @@ import (
 
 // This file gives the opening of connections a deadline of its own. A far node answers a dial and a greeting only after
 // several round trips. So its node deadline begins when its connection is open. That costs validity, at most half of
-// the expiry. A round whose other nodes decide does not wait for it.
+// the expiry.
 //
 // A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life
-// within Limits.Reach. The same holds for the dial of a node that is late, and while the votes are split, because the
-// round then keeps others from the nodes that have granted.
+// within Limits.Reach. The same holds for the dial of a late node, and while the votes are split, because the round
+// then keeps others from the nodes that have granted.
 
 // maxApart bounds Limits.Reach once another node has answered, maxSplit if votes are split.
 const (

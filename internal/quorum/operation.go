@@ -80,7 +80,7 @@ type Fallback interface {
 	Without() claim.Call
 }
 
-// A Repeater has a command that may be sent twice to a node, and executed twice, once or never: see askAgainLocked.
+// A Repeater has a command that a node may get, and execute, twice: see askAgainLocked.
 type Repeater interface {
 	// Repeat returns the command to send again, false for none. Round.mu may be held.
 	Repeat() (c claim.Call, may bool)
@@ -118,7 +118,7 @@ type Tracer interface {
 	// NodeStillDown tells that it has failed again: at once for another reason, otherwise once in healthPause.
 	NodeStillDown(n *Node, err error)
 
-	// NodeUp tells that a node is up after a NodeDown.
+	// NodeUp tells that it is up again.
 	NodeUp(n *Node, down time.Duration)
 
 	// OneServer tells that two nodes are one server, TwoServers that they are two again.

@@ -2,7 +2,7 @@
 //
 // A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
 // Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
-// themselves: a release repeats its command on each node until that is settled, and a fill is for single nodes.
+// themselves: a release repeats its command, and a fill is for single nodes.
 package quorum
 
 import (
@@ -31,7 +31,7 @@ type Known struct {
 	waitsOut bool
 }
 
-// NewKnown returns a Known of which nothing is known yet.
+// NewKnown returns a Known that knows nothing yet.
 func NewKnown(nodes int) *Known {
 	return &Known{
 		health: make([]Health, nodes), tenants: make([]tenant, nodes),
@@ -39,7 +39,7 @@ func NewKnown(nodes int) *Known {
 	}
 }
 
-// NewSet returns the set of the nodes behind pools. Nothing may be sent to the node of a nil pool.
+// NewSet returns the set of the nodes behind pools. Nothing may be sent to a nil pool.
 func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{known: known}
 	s.rule, s.identity = rule, &known.identity

@@ -20,8 +20,8 @@ func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
 // Late returns the nodes that are known to be late.
 func (s *Set) Late() claim.Nodes { return s.known.late.load() }
 
-// isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, grants of
-// different permits) is in the way, and only missing nodes can make a quorum.
+// isSplitLocked reports whether a quorum has answered, something else (such as another value or a higher token) is in
+// the way, and only missing nodes can make a quorum.
 func (r *Round) isSplitLocked() bool {
 	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
 		return false

@@ -182,8 +182,8 @@ func (ts *roundTimers) put(t *roundTimer) {
 }
 
 // A split acquire waits for nodes that are not late: patienceFactor times as long as a quorum took to answer, within
-// these limits. So it does not give up on nodes as far away as others, and waits little while each process learns which
-// node is late. A node that answers within maxFar is not late: acquires wait a little longer for it.
+// these limits. So it does not give up on nodes as far away as others. A node that answers within maxFar is not late:
+// acquires wait a little longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
