@@ -7,10 +7,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file tells that the user has closed so many of the clients that no quorum can answer any more.
-
-// Severed returns what an operation would find, and reports true, if the user has closed the clients of so many nodes
-// that the others are no quorum. It sends nothing.
+// Severed reports whether the user has closed so many clients that no quorum is left. If so, res is what an operation
+// would find.
 func (s *Set) Severed() (res Result, severed bool) {
 	rule := s.FullRule()
 	var closed claim.Nodes
@@ -33,7 +31,7 @@ func (s *Set) Severed() (res Result, severed bool) {
 	return res, true
 }
 
-// Severed reports whether pools or clients of so many nodes are closed that no quorum can answer any more.
+// Severed reports whether so many pools or clients are closed that no quorum is left.
 func (res Result) Severed() bool {
 	var closed claim.Nodes
 	for i, v := range res.Votes {

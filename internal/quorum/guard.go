@@ -10,33 +10,29 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file is the restart guard: a node that has restarted may have forgotten what it granted, so its
-// grants do not count for a while.
-
-// A Drift tells by how much two clocks that run at different rates may differ once they have run for the
-// time d. The root of the library hands it down (drift.go there).
+// A Drift tells how far two clocks may differ once they have run for d.
 type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// A guard is the restart guard of a node: every Node embeds one.
+// A guard is the restart guard of a node. After a restart the node may have forgotten what it granted, so its grants do
+// not count for a while.
 type guard struct {
-	covers time.Duration // the longest TTL that the node may have forgotten by a restart; 0: no guard
+	covers time.Duration // the longest TTL that a restart may make it forget; 0: no guard
 	tenant *tenant
 }
 
-// IsGuarded reports whether a restart of the node makes its grants not count for a while.
+// IsGuarded reports whether the node has a restart guard.
 func (g *guard) IsGuarded() bool { return g.covers != 0 }
 
-// uptimeGranularity bounds the error of the uptime in INFO. Redis subtracts two clock readings, each cut to
-// whole seconds, so the uptime may be up to a second too long.
+// uptimeGranularity bounds the error of the uptime in INFO: Redis subtracts two clock readings, each cut to whole
+// seconds.
 const uptimeGranularity = time.Second
 
-// Distrust returns why the node's grants and confirmations do not count, nil if they do. sent is a time
-// before the request was sent. A node that has restarted may have forgotten locks. Its votes do not count
-// until every lock that it may have forgotten has expired on the other nodes too, and margin has passed
-// after that. The margin keeps fencing tokens in order (see margin in internal/lease). Distrust notes which server has
-// answered: the guard of an address that leads to another one now begins with that answer.
+// Distrust returns why the node's votes do not count, nil if they do. sent is a time before the request was sent. A
+// restarted node counts again once every lock that it may have forgotten has expired on the other nodes, and margin has
+// passed, which keeps fencing tokens in order (see margin in internal/lease). If the address led to another server
+// before, the guard begins with this answer.
 func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case g.covers == 0:
@@ -48,8 +44,8 @@ func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin tim
 	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
 }
 
-// DistrustNow returns why grants of s would not count now, nil if they would. It is for a node with a guard, and a
-// server that has just answered. Unlike Distrust it does not note that s has answered.
+// DistrustNow returns why grants of s, which has just answered, would not count. It notes nothing, and the node must
+// have a guard.
 func (g *guard) DistrustNow(s *wire.Server, quarantine time.Duration) error {
 	now := time.Now()
 	here, moved := g.tenant.peek(s, now)
@@ -66,22 +62,20 @@ func (g *guard) distrust(s *wire.Server, at time.Time, quarantine, here time.Dur
 	return nil
 }
 
-// A tenant is the server behind the address of a guarded node, as far as acquires and grants have shown.
+// A tenant is the server behind the address of a guarded node.
 type tenant struct {
 	mu    sync.Mutex
-	last  *wire.Server // its last account of itself; nil if no server has answered yet
-	alive time.Time    // it has answered a request that was sent then
-	since time.Time    // the address has led to it since then; zero if no other server was there before
+	last  *wire.Server // its last account of itself; or nil
+	alive time.Time    // when the last request was sent that it answered
+	since time.Time    // when the address began to lead to it; zero for the first
 }
 
-// maxStartError bounds how far two accounts of the start of one server may be apart: the uptimes are in whole seconds, and an
-// answer to INFO may be late. Servers that do not tell who they are, and whose starts are further apart, are two. The starts
-// of one server agree by the client's monotonic clock, or by the wall clock if the client was suspended between the accounts.
+// maxStartError bounds how far two accounts of one server's start may differ: uptimes are whole seconds, and INFO may
+// be slow.
 const maxStartError = 5 * time.Second
 
-// meet notes that s has answered a request sent at that time. If the address led to another server before, meet reports
-// so, and for how long it has led to s. A server that began to run after the other one had last answered may be the
-// other one, restarted: then its age alone tells when it counts.
+// meet notes that s has answered. moved reports whether the address led to another server before, here for how long it
+// has led to s. A server that started after that one had last answered may be it, restarted: only its age counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +89,7 @@ func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved
 	return max(sent.Sub(t.since), 0), !t.since.IsZero()
 }
 
-// peek returns what meet would, and notes nothing.
+// peek is meet, but notes nothing.
 func (t *tenant) peek(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +97,6 @@ func (t *tenant) peek(s *wire.Server, sent time.Time) (here time.Duration, moved
 	return max(sent.Sub(since), 0), !since.IsZero()
 }
 
-// sinceLocked returns the new t.since if s has answered a request sent at that time.
 func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	switch {
 	case t.isLocked(s):
@@ -114,7 +107,8 @@ func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	return time.Time{}
 }
 
-// isLocked reports whether t is s.
+// isLocked reports whether s is t. Without a RunID their starts must agree, by the wall clock if the client was
+// suspended.
 func (t *tenant) isLocked(s *wire.Server) bool {
 	switch {
 	case t.last == nil || t.last.RunID != s.RunID:
@@ -128,19 +122,18 @@ func (t *tenant) isLocked(s *wire.Server) bool {
 		(now.Wall.Round(0).Sub(then.Wall.Round(0))-ran).Abs() <= maxStartError
 }
 
-// startOf returns when s started, by the client's clock: up to uptimeGranularity and the time that INFO took earlier.
+// startOf returns when s had certainly started, by the client's clock.
 func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
-// A restarted says why a node that has restarted, or whose address has moved, does not count yet.
+// A restarted is the error of a node that does not count yet after a restart, or because its address has moved.
 type restarted struct {
 	moved      bool
 	at         time.Time     // when what follows was so
-	age        time.Duration // how long the server had been running; if moved, how long the address had led to it
-	covers     time.Duration // the guard as the user has set it
-	quarantine time.Duration // the age from which on the node counts
+	age        time.Duration // of the server; if moved, how long it has been there
+	covers     time.Duration // as the user has set it
+	quarantine time.Duration // the node counts from this age on
 }
 
-// Error says what was so at e.at.
 func (e *restarted) Error() string {
 	since := "its server started %v ago, and the restart guard (%v + %v) "
 	if e.moved {
@@ -150,7 +143,6 @@ func (e *restarted) Error() string {
 	return since + fmt.Sprintf("ignores it for another %v", roundUp(e.quarantine-e.age))
 }
 
-// roundUp rounds d up to whole milliseconds.
 func roundUp(d time.Duration) time.Duration {
 	if rest := d % time.Millisecond; rest > 0 && d <= math.MaxInt64-time.Millisecond {
 		d += time.Millisecond - rest
@@ -158,7 +150,7 @@ func roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// At returns e as it is at another time, nil if the guard has ended by then. A log that says e again says it so.
+// At returns e as it is at now, nil if the guard has ended.
 func (e *restarted) At(now time.Time) error {
 	if !now.Before(e.CountsFrom()) {
 		return nil
@@ -177,7 +169,6 @@ type Guarding interface {
 	CountsFrom() time.Time // when they count again
 }
 
-// isDistrust reports whether err comes from a node that answers, but whose grants do not count.
 func isDistrust(err error) bool {
 	e, ok := err.(*restarted)                             //nolint:errorlint // it is not wrapped
 	return ok && e != nil || err == wire.ErrUnknownServer //nolint:errorlint // a sentinel

@@ -10,52 +10,49 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file tells which nodes are down, as far as the traffic of locks shows. Nothing is sent to find out.
+// This file tells which nodes are down, as far as the traffic of locks shows.
 
-// healthPause is the least time between two NodeDown events of one node. A failure of the node that observers
-// were not told of has no NodeUp either.
+// healthPause is the least time between two NodeDown events of a node. A failure that is not told has no NodeUp either.
 const healthPause = time.Second
 
-// deniedPause is for how long a node that denies the names of some locks, and has granted another one since, is not down for
-// that reason again. Otherwise it would be down and up with each of them. But a node that has granted no lock for
-// healthPause, and has denied other names since, seems to deny all: it is down at once.
+// deniedPause is for how long a node that denies some names, and grants others, is not down for that again: it would go
+// down and up with each name. But one that has granted nothing for healthPause, and denies new names, seems to deny
+// all.
 const deniedPause = time.Hour
 
-// maxDeniedNames is how many names that were denied a Health remembers. A name that it does not remember is a new one.
 const maxDeniedNames = 100
 
-// A Health is what is known of one node. All Redsyncs with the same clients share it, so that observers are
-// told of a change once.
+// A Health is what is known of one node, shared by all Redsyncs with the same clients. Fields above mu are read without
+// it, and changed with mu held.
 type Health struct {
-	state atomic.Int32 // one of the constants below; read for every vote, changed with mu held
+	state atomic.Int32
 
-	needs atomic.Int32 // the proof that the node is up again; changed with mu held, only raised while it is down
-	lacks atomic.Int32 // the kinds of commands that it has refused, see kind; changed with mu held
-	next  atomic.Int64 // when observers may be told again that the node is still down, by the monotonic clock; changed with mu held
-	picky atomic.Bool  // it has denied the names of some locks: names is not empty; changed with mu held
+	needs atomic.Int32 // the proof to be up again
+	lacks atomic.Int32 // the kinds that it has refused
+	next  atomic.Int64 // monotonic time of the next NodeStillDown
+	picky atomic.Bool  // names is not empty
 
 	mu      sync.Mutex // guards what follows
-	since   time.Time  // when the node was seen to go down
-	told    time.Time  // when observers were last told that it was down
-	omitted int        // how often the node has been down since told, without a NodeDown
+	since   time.Time  // when it went down
+	told    time.Time  // when the last NodeDown was told
+	omitted int        // how often it has gone down since, untold
 
-	denied time.Time            // when it last went down because it denies the name of a lock
-	names  map[string]time.Time // when it first denied them, and it has not granted them since
-	barren time.Time            // when it first denied a name that is new in names, and it has granted no lock since; or zero
+	denied time.Time            // when it last went down for denying a name
+	names  map[string]time.Time // when it first denied each that it has not granted since
+	barren time.Time            // when it first denied a new name since it granted a lock
 
-	tellUp observation // of the Redsync that was told of NodeDown: NodeUp goes to the same tracer
-	asks   *Set        // has seen that the node does not do what needs and lacks say, and asks that of it
+	tellUp observation // of the Redsync that was told of NodeDown
+	asks   *Set        // has seen it fail to do what needs and lacks say
 
-	// The longest restart guard that has made votes of the node not count since it went down, and when that ends. Both are
-	// zero if there was none.
+	// The longest restart guard that has ignored it since it went down, and its end.
 	quarantine time.Duration
 	ends       time.Time
 }
 
 const (
 	healthy  int32 = iota
-	downTold       // the node is down, and observers have been told
-	down           // the node is down, and observers are told later: the last NodeDown is too recent
+	downTold       // down, and observers know
+	down           // down, but too soon for another NodeDown
 )
 
 // An observation is what a vote says of a node's health.
@@ -64,19 +61,18 @@ type observation struct {
 	to    Tracer
 	node  *Node
 	err   error  // why it is down; nil if it is up
-	proof int32  // of a node that is up: what it has done. Of one that is down: what it must do to be up again
-	name  string // of the lock that it denies, while it may grant other locks, or that it has granted; or ""
-	kind  int32  // of the command that it has answered, or has denied; 0 for neither
+	proof int32  // what it has done, or must do to be up again
+	name  string // of the lock that it has granted, or whose name it denies; or ""
+	kind  int32  // of the command that it has answered or denied; or 0
 }
 
-// The kinds of commands. A node or a proxy may execute one kind and deny the other one. If it has denied a kind, it is up
-// again only when it has executed a command of that kind.
+// The kinds of commands. A node or a proxy may deny one kind only. It is up again once it has executed that kind.
 const (
 	plainCommands int32 = 1 << iota
 	scripts
 )
 
-// IsNameDenied reports whether a node's user may not access the keys of a lock. Locks with other names may be allowed.
+// IsNameDenied reports whether the client's user may not access the keys of this lock, but perhaps those of others.
 func IsNameDenied(err error) bool {
 	if err == nil || !wire.IsDenied(err) {
 		return false
@@ -86,21 +82,19 @@ func IsNameDenied(err error) bool {
 		strings.Contains(text, "access at least one of the keys")
 }
 
-// What a node can do, the least first. A node whose votes do not count because of the restart guard answers. A node that
-// refuses to write still answers, for example to a release that finds nothing, and a node without memory still prolongs
-// keys. So a node that has refused is up again only when it does what it has refused.
+// What a node can do, the least first. It is up again only when it does what it has refused: without writing, it may
+// answer a release that finds nothing, and without memory prolong keys.
 const (
 	answers  int32 = iota // it answers
-	counts                // it answers, and the restart guard does not ignore it: whatever shows that a node is up shows that
-	grants                // it grants an acquire or an extension, and the grant counts
-	acquires              // it grants an acquire, and the grant counts
+	counts                // and the restart guard does not ignore it
+	grants                // a grant of an acquire or an extension counts
+	acquires              // a grant of an acquire counts
 )
 
-// isDown reports whether the node is down, whether or not observers know.
 func (h *Health) isDown() bool { return h.state.Load() != healthy }
 
-// longest returns the longer of a quarantine and the longest one that has made votes of the node not count since it went
-// down. So the node is up again for all locks at once, those with and those without fencing.
+// longest returns the longest quarantine since the node went down. So it is up for all locks at once, with and without
+// fencing.
 func (h *Health) longest(quarantine time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +104,6 @@ func (h *Health) longest(quarantine time.Duration) time.Duration {
 	return max(quarantine, h.quarantine)
 }
 
-// see notes an observation, and tells the observers if it is news.
 func (h *Health) see(s observation) {
 	switch state, needs := h.state.Load(), h.needs.Load(); {
 	case s.err == nil && state == healthy && (s.proof < acquires || !h.picky.Load()):
@@ -146,12 +139,12 @@ func (h *Health) downLocked(s observation, now time.Time) {
 		if news || int64(clock.Now().Mono) >= h.next.Load() {
 			h.repeatLater()
 			to := h.toldLocked(s)
-			to.to.NodeStillDown(to.node, s.err) // the reason of now: an earlier one may be over
+			to.to.NodeStillDown(to.node, s.err) // an earlier reason may be over
 		}
 		return
 	}
 	if !h.told.IsZero() && now.Sub(h.told) < healthPause {
-		h.state.Store(down) // the first failure after the pause is told, unless the node is back by then
+		h.state.Store(down) // the first failure after the pause is told
 		return
 	}
 	h.state.Store(downTold)
@@ -160,8 +153,8 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.repeatLater()
 }
 
-// deniesSomeLocked notes that a node which is up denies the name of a lock. It reports whether the node is up all the same,
-// because it denies some names only, as observers have been told.
+// deniesSomeLocked notes that a node denies a name, and reports whether it stays up, because observers know that it
+// denies some.
 func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 	muted := !h.denied.IsZero() && now.Sub(h.denied) < deniedPause
 	switch first, known := h.names[name]; {
@@ -186,13 +179,10 @@ func (h *Health) deniesSomeLocked(name string, now time.Time) bool {
 	return false
 }
 
-// repeatLater notes that observers were told just now that the node is down. The log repeats that while the node fails, so
-// it is told again at most once in healthPause.
 func (h *Health) repeatLater() { h.next.Store(int64(clock.Now().Mono + healthPause)) }
 
-// reasonLocked notes why the node is down, and what it needs to prove. It reports whether that is another reason than
-// before. One reason may be over in no time, and the next one last for hours. Of a node that has restarted, another
-// restart is a new reason, and so is a longer guard.
+// reasonLocked notes why the node is down, and what it must prove. It reports whether the reason is new: the old one
+// may end soon, and the new one last for hours.
 func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	needs := h.needs.Load()
 	if s.proof == answers && needs == counts && !h.ends.IsZero() && !now.Before(h.ends) {
@@ -211,8 +201,8 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	return news
 }
 
-// upLocked notes that the node has answered. It is up again only if that proves what it needs to prove, and never
-// during a restart guard: an answer may be older than the restart, and another Redsync may have no guard.
+// upLocked notes that the node has answered. It is not up again during a restart guard: the answer may be older than
+// the restart, or come to a Redsync without a guard.
 func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
 	if s.proof == acquires && h.picky.Load() {
@@ -237,8 +227,8 @@ func (h *Health) upLocked(s observation, now time.Time) {
 	h.tellUp, h.asks = observation{}, nil
 }
 
-// toldLocked returns an observation of the Redsync that was told of the last NodeDown, because its tracer is told of the
-// NodeUp, too. If that Redsync has been closed since, s takes its place: somebody must hear that the node is up.
+// toldLocked returns an observation of the Redsync that was told of NodeDown, and so is told of NodeUp. If it is
+// closed, s takes its place: somebody must be told.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
 		h.tellUp = s
@@ -246,7 +236,6 @@ func (h *Health) toldLocked(s observation) observation {
 	return h.tellUp
 }
 
-// proof returns what a node proves that has granted the command.
 func (b *Brief) proof() int32 {
 	switch {
 	case b.Purpose == Looking:
@@ -257,7 +246,7 @@ func (b *Brief) proof() int32 {
 	return grants
 }
 
-// missing returns what a node must prove that has failed the command with err.
+// missing returns what a node must prove after the failure err.
 func (b *Brief) missing(err error) int32 {
 	switch {
 	case isDistrust(err):
@@ -267,7 +256,7 @@ func (b *Brief) missing(err error) int32 {
 	case b.Purpose == Looking && IsDenial(err):
 		return answers // the user lacks a right that no grant needs
 	case wire.IsRefusal(err):
-		return grants // also after a refused release: the next one may find nothing to write
+		return grants // also after a release: the next one may find nothing to write
 	}
 	return answers
 }

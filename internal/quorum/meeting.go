@@ -5,12 +5,8 @@ import (
 	"time"
 )
 
-// This file asks the nodes which servers they are, where an operation must know before it begins. What they answer is kept
-// by identity.go.
-
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
-// that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would
-// ask such a server twice, and the server would refuse the second time. Identify reports whether it has waited.
+// Identify asks the nodes of joint sets which servers they are, if two of them may be one: the first acquire would ask
+// it twice, and be refused once. Calls that come meanwhile wait, each for its own IdentifyTimeout.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false
@@ -24,7 +20,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 			return true
 		}
 		select {
-		case <-others: // if that call was cut short by its context, this one asks
+		case <-others: // if its context cut that call short, this one asks
 		case <-timer.C:
 			return true
 		case <-ctx.Done():
@@ -34,8 +30,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// ask returns in others the channel of the call that asks the nodes. If no call does, it returns a new channel in own:
-// then the caller must ask the nodes, and close own.
+// ask returns the channel of the call that asks in others. If there is none, the caller must ask, and close own.
 func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -46,8 +41,7 @@ func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	return nil, k.asking
 }
 
-// identify asks the nodes, and closes done. If ctx leaves less time than the node deadline, and no quorum answers in
-// that time, the next call asks again.
+// identify asks the nodes, and closes done. The next call asks again if ctx ends this one too early.
 func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
 	known, complete := s.identity, false
 	defer func() {
@@ -62,13 +56,11 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
 }
 
-// maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
-// counts once from then on.
+// maxIdentify bounds that wait. A duplicate found later counts once from then on.
 const maxIdentify = 400 * time.Millisecond
 
-// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: maxIdentify, the node
-// deadline, or half of the time that ctx has left, whichever is least. The caller needs the other half for its work
-// with the lock.
+// IdentifyTimeout returns how long an operation may wait to learn which servers the nodes are: at most maxIdentify, the
+// node deadline, and half of ctx's time.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
 	timeout := min(nodeTimeout, maxIdentify)
 	if deadline, ok := ctx.Deadline(); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Node is one independent Redis, as a Set knows it.
+// A Node is one independent Redis.
 type Node struct {
 	wire.Pool
 	Index int
@@ -15,7 +15,7 @@ type Node struct {
 	usable   bool
 	listed   string      // what stands for it in a list of addresses: see wire.Pool
 	linked   wire.Linked // nil if the pool is none
-	keyspace any         // equal for two nodes of one server if they have the same keys; nil if not known
+	keyspace any         // see Keyspace
 
 	guard
 	denials
@@ -36,7 +36,7 @@ func newNode(i int, p wire.Pool, t *tenant) *Node {
 	return n
 }
 
-// Address returns what the pool calls the node now, "" if the pool is unusable.
+// Address returns what the pool calls the node, "" if the pool is unusable.
 func (n *Node) Address() string {
 	if !n.usable {
 		return ""
@@ -44,8 +44,7 @@ func (n *Node) Address() string {
 	return n.String()
 }
 
-// Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
-// nil if p does not tell.
+// Keyspace returns a value that is equal for pools with the same keys on one server, nil if p does not tell.
 func Keyspace(p wire.Pool) any {
 	if known, ok := p.(wire.Keyed); ok {
 		return known.Keyspace()
@@ -59,7 +58,6 @@ func (n *Node) IsClosed() bool {
 	return ok && c.ClientClosed()
 }
 
-// silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
 func (n *Node) silent() time.Duration {
 	if p, ok := n.Pool.(wire.Waiting); ok {
 		return p.Silent()

@@ -8,28 +8,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file gives the opening of connections a deadline of its own. A far node has answered a dial and a greeting only
-// after several round trips, and a request can be written only then. So the node deadline of such a node begins when its
-// connection is open. A round whose other nodes decide waits for none of that.
+// This file gives the opening of connections a deadline of its own. A far node answers a dial and a greeting only after
+// several round trips. So its node deadline begins when its connection is open. That costs validity, at most half of
+// the expiry.
 //
-// The start of a round is taken before anything is sent, and stays. So the wait costs validity, at most half of the expiry.
-//
-// A machine that has stopped may accept a dial, and then answers no greeting. So a node that has accepted must give a sign
-// of life in the time that a far node needs for one answer (Limits.Reach): then a stopped machine costs callers no more
-// than one whose connection was open. The same holds for the dial where callers have waited in vain before, and where the
-// votes are split, because the round then keeps others from the nodes that have granted.
-//
-// What the opening shows of the distance counts later, too: a node that is known to be far has a longer node deadline, as
-// far as Limits.Far allows.
+// A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life
+// within Limits.Reach. The same holds for the dial of a late node, and while the votes are split, because the round
+// then keeps others from the nodes that have granted.
 
-// maxApart bounds Limits.Reach once another node has answered: the others are not that much farther away. maxSplit does so
-// if the votes are split.
+// maxApart bounds Limits.Reach once another node has answered, maxSplit if votes are split.
 const (
 	maxApart = 400 * time.Millisecond
 	maxSplit = 300 * time.Millisecond
 )
 
-// link returns the connection of n, zero if the pool does not tell.
 func (n *Node) link() wire.Link {
 	if n.linked != nil {
 		return n.linked.Link()
@@ -37,10 +29,8 @@ func (n *Node) link() wire.Link {
 	return wire.Link{}
 }
 
-// isOpening reports whether a connection is being opened.
 func isOpening(l wire.Link) bool { return !l.Open && !l.Since.IsZero() }
 
-// opening returns how long the opening of link may take: as the client says, and at most l.Open.
 func (l Limits) opening(link wire.Link) time.Duration {
 	if link.Limit > 0 {
 		return min(l.Open, link.Limit)
@@ -48,13 +38,13 @@ func (l Limits) opening(link wire.Link) time.Duration {
 	return l.Open
 }
 
-// deadlineOf returns the node deadline of a node with that link, from when its request could be written.
+// deadlineOf returns the node deadline, which begins when a request can be written.
 func (l Limits) deadlineOf(link wire.Link) time.Duration {
 	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
 }
 
-// awaitOpeningLocked makes the deadline of r, which has come, come later, if connections to missing nodes are still being
-// opened or have been open for less than the node deadline, and these nodes could still decide. It reports whether it does.
+// awaitOpeningLocked prolongs the deadline, which has come, if nodes could decide whose connections are being opened,
+// or are younger than the node deadline.
 func (r *Round) awaitOpeningLocked() bool {
 	limits, began := r.timer.limitsOfRound()
 	if limits.Open == 0 || r.proved.Blocked {
@@ -77,7 +67,7 @@ func (r *Round) awaitOpeningLocked() bool {
 	if awaited == 0 || !r.mayDecideLocked(awaited) {
 		return false
 	}
-	wait = min(wait, limits.Node) // a connection that opens meanwhile begins its node deadline
+	wait = min(wait, limits.Node) // one that opens meanwhile begins its node deadline
 	r.timer.prolong(wait)
 	if r.inTime != 0 {
 		r.inTime += wait
@@ -85,8 +75,7 @@ func (r *Round) awaitOpeningLocked() bool {
 	return true
 }
 
-// leftToAnswer returns for how much longer r, which began that long ago, waits for node i, whose link is l. late says that
-// callers have waited for the node in vain.
+// leftToAnswer returns how much longer r, which began that long ago, waits for node i.
 func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
 	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
@@ -109,8 +98,8 @@ func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Durat
 	return left
 }
 
-// connecting returns how long to wait for the other nodes of r, which was decided after the time took: for the node deadline
-// of those whose connection has opened meanwhile, and a little for those whose connection is still being opened.
+// connecting returns how long to wait for other nodes after the decision: until the node deadline of those whose
+// connection has opened since, and a little for those that are opening it.
 func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +121,6 @@ func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// reach returns how long a node whose connection is being opened may give no sign of life.
 func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	reach := limits.Reach
 	switch {
@@ -144,7 +132,6 @@ func (r *Round) reach(l wire.Link, limits Limits) time.Duration {
 	return max(reach, limits.deadlineOf(l))
 }
 
-// mayDecideLocked reports whether a quorum could grant if all other missing nodes failed.
 func (r *Round) mayDecideLocked(awaited claim.Nodes) bool {
 	if r.rare.tally != nil {
 		return true
@@ -154,17 +141,17 @@ func (r *Round) mayDecideLocked(awaited claim.Nodes) bool {
 	return !r.Rule().Standing(count).Blocked
 }
 
-// noteOpening is noteOpeningLocked, at the end of a caller's wait that took the time within; 0 if ctx was shorter.
 func (r *Round) noteOpening(within time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.final && r.all == nil {
-		return // it was decided at the same moment, and nobody waits for the other nodes
+		return // decided at the same moment
 	}
 	r.noteOpeningLocked(within)
 }
 
-// noteOpeningLocked notes the errors of missing nodes to which a connection is being opened.
+// noteOpeningLocked notes an error for missing nodes that are opening a connection. within is 0 if ctx has ended the
+// wait.
 func (r *Round) noteOpeningLocked(within time.Duration) {
 	missing := r.missingLocked()
 	for i, n := range r.set.Nodes {
@@ -177,7 +164,6 @@ func (r *Round) noteOpeningLocked(within time.Duration) {
 	}
 }
 
-// noAnswerTo returns the error of a node whose connection could not be opened in that time.
 func noAnswerTo(step wire.Step, within time.Duration) error {
 	if within == 0 {
 		return fmt.Errorf("%w to the %v yet", ErrNoAnswer, step)
@@ -185,7 +171,7 @@ func noAnswerTo(step wire.Step, within time.Duration) error {
 	return fmt.Errorf("%w to the %v within %v", ErrNoAnswer, step, within)
 }
 
-// inWords returns a time that has passed as a text shows it, so that equal failures have equal texts.
+// inWords rounds d, so that equal failures have equal texts.
 func inWords(d time.Duration) time.Duration {
 	if d < 100*time.Millisecond {
 		return max(d.Truncate(time.Millisecond), time.Millisecond)
@@ -193,7 +179,7 @@ func inWords(d time.Duration) time.Duration {
 	return d.Truncate(100 * time.Millisecond)
 }
 
-// IsOpen reports whether no connection to a node has to be opened first.
+// IsOpen reports whether connections to a quorum, and to all nodes that are not late, are open.
 func (s *Set) IsOpen() bool {
 	open := s.open()
 	return claim.FirstNodes(len(s.Nodes))&^open&^s.known.late.load() == 0 && s.rule.Quorum(open)
@@ -202,7 +188,7 @@ func (s *Set) IsOpen() bool {
 // HasOpenQuorum reports whether connections to a quorum are open.
 func (s *Set) HasOpenQuorum() bool { return s.rule.Quorum(s.open()) }
 
-// open returns the nodes whose pools do not say that a connection has to be opened first.
+// open includes nodes whose pools do not tell.
 func (s *Set) open() (open claim.Nodes) {
 	for i, n := range s.Nodes {
 		if n.linked == nil || n.linked.Link().Open {
@@ -212,8 +198,8 @@ func (s *Set) open() (open claim.Nodes) {
 	return open
 }
 
-// IsNear reports whether requests can be written to all nodes at once, and no node has a longer node deadline than within
-// because it is far away.
+// IsNear reports whether requests can be written to all nodes at once, and distance makes no node deadline longer than
+// within.
 func (s *Set) IsNear(within time.Duration) bool {
 	for _, n := range s.Nodes {
 		if n.linked == nil {

@@ -5,15 +5,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its network
-// gone, the nodes or what is in between may have closed all connections. The next command is then written in vain, and a new
-// connection would carry it. The pool cannot send it there, because the node may have executed it. A round can: it knows
-// what the command is for. Its operation counts both commands, so a release is repeated for as long as the first may still
-// be executed (see lease.Release).
-//
-// Only a round that would fail otherwise asks again, each node once, and until its own deadline.
+// This file asks a node once more whose connection was lost before the answer: while a process was frozen, or its
+// network gone, the other end may have closed all connections. The pool cannot send again, because the node may have
+// executed the command. A round can, because its operation counts both: a release is repeated for as long as the first
+// may still be executed (see lease.Release).
 
-// A repeated is a Round that receives the answer to a command that was sent again.
+// A repeated is a Round that receives the answer to the second command.
 type repeated Round
 
 // Receive takes a node's reply.
@@ -25,7 +22,7 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.receive(i, reply, again)
 }
 
-// noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
+// noteLost must come before Cast, which may ask again.
 func (r *Round) noteLost(i int) {
 	if _, may := r.op.(Repeater); !may {
 		return
@@ -36,8 +33,7 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise, and may succeed if they are
-// asked again. Nodes that are known to be late are not relied upon.
+// lostLocked returns the nodes whose connections were lost, if only they or late nodes can save the round.
 func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {
@@ -59,7 +55,7 @@ func (r *Round) Lost() bool {
 	return r.lostLocked() != 0
 }
 
-// askAgainLocked sends the command once more to the nodes of lostLocked, and takes their votes back.
+// askAgainLocked asks these nodes again, each once, and takes their votes back.
 func (r *Round) askAgainLocked() {
 	lost := r.lostLocked()
 	if lost == 0 || r.final || r.closed || r.expired {

@@ -15,42 +15,40 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
-// further vote can change its answer. Every operation of every primitive runs as a round.
+// A Round is one command on its way to all nodes, and their votes. It is decided as soon as no further vote can change
+// its answer. Every operation runs as a round.
 type Round struct {
 	set    *Set
-	merged *merger // of the set when the round began, nil for none: see Rule
+	merged *merger // when the round began; or nil
 	op     Operation
-	brief  Brief         // of op
-	timer  *roundTimer   // of the waiting caller; nil if nobody waits
-	all    chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
+	brief  Brief
+	timer  *roundTimer   // nil if nobody waits
+	all    chan struct{} // closed when every node has voted; or nil
 
-	// mu guards what follows. After Decided the waiting caller may read expired, final and hastened
-	// without it.
+	// mu guards what follows. After Decided the caller may read expired, final and hastened without it.
 	mu       sync.Mutex
-	rare     *rare          // plain until something of it is needed: see rareLocked
-	inTime   time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
-	closed   bool           // later votes do not count
-	expired  bool           // the deadline came before the decision, or has made the round final
-	final    bool           // the answer can be given: see isFinal
-	hastened bool           // the deadline was brought forward, because the votes were split: see split.go
-	proved   claim.Standing // what the votes prove by now
+	rare     *rare         // plain until needed
+	inTime   time.Duration // monotonic time after which an answer is late; or 0
+	closed   bool          // later votes do not count
+	expired  bool          // the deadline has ended the round
+	final    bool          // see isFinal
+	hastened bool          // the deadline was brought forward
+	proved   claim.Standing
 	count    claim.Count
 	Ballots  []Ballot // by node
 }
 
 // A rare is what few rounds need.
 type rare struct {
-	tally claim.Tally // adds up the votes; nil if they are counted plainly
-	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
-	again *claim.Call // what askAgainLocked has sent; nil until then
-	trace trace       // zero if votes are not traced
+	tally claim.Tally // or nil
+	errs  []error     // by node: of the vote, or what WaitFor has noted
+	again *claim.Call // see askAgainLocked
+	trace trace       // or zero
 }
 
-// plain is the rare of all rounds that have nothing of it. It never changes.
+// plain is the rare of rounds that need none. It never changes.
 var plain rare
 
-// rareLocked returns what r has of rare, to be changed.
 func (r *Round) rareLocked() *rare {
 	if r.rare == &plain {
 		r.rare = &rare{}
@@ -58,21 +56,20 @@ func (r *Round) rareLocked() *rare {
 	return r.rare
 }
 
-// A Ballot is what a round keeps for one node. It is kept small, because every round has several.
+// A Ballot is what a round keeps for one node. It is small, because every round has several.
 type Ballot struct {
-	detail *claim.Detail // of the vote
-	by     *wire.Server  // the server that voted, if known
+	detail *claim.Detail
+	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
-	full   bool  // the script was sent in full
-	alone  bool  // the command of the Fallback was sent, or is about to be
-	lost   bool  // the connection was lost before the answer, and the command may be sent again: see askAgainLocked
-	again  bool  // it was sent again for that reason
-	more   int16 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
+	full   bool  // it was sent the script in full
+	alone  bool  // it was sent the command of the Fallback
+	lost   bool  // its connection was lost
+	again  bool  // and the command sent again
+	more   int16 // extra sendings under way
 }
 
-// keepLocked makes v the vote of node i. It drops what the answer says of the queue: only releases need that, and
-// they read it themselves.
+// keepLocked drops what the answer says of the queue: only releases need that, and they read it themselves.
 func (r *Round) keepLocked(i int, v claim.Vote) {
 	b := &r.Ballots[i]
 	b.choice, b.found, b.detail = v.Choice, v.Answer.Found, v.Answer.Detail
@@ -88,7 +85,6 @@ func (r *Round) keepErrLocked(i int, err error) {
 	r.rare.errs[i] = err
 }
 
-// voteLocked returns the vote of node i.
 func (r *Round) voteLocked(i int) claim.Vote {
 	b := &r.Ballots[i]
 	v := claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}}
@@ -98,15 +94,14 @@ func (r *Round) voteLocked(i int) claim.Vote {
 	return v
 }
 
-// A Decider is an operation that is told when the answer of its round cannot change any more, if no caller waits for
-// the round. The round calls Decided at most once, with Round.mu held: Decided must not block, nor use the round.
+// A Decider is told, at most once, when the answer of a round for which no caller waits cannot change any more.
+// Round.mu is held: Decided must not block, nor use the round.
 type Decider interface{ Decided() }
 
-// NoCall is the context of a round that is part of no call of the user's.
+// NoCall is the context of a round that is part of no call.
 var NoCall = context.Background()
 
-// Start sends op's command to all nodes. It does not wait, because wire.Pool.Send never does. ctx is for the
-// tracer alone.
+// Start sends op's command to all nodes. Only the tracer uses ctx.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
 	r.Ballots = ballots
@@ -115,14 +110,14 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	return r
 }
 
-// Prepare makes r take the votes of s's nodes for op. r is zero, but its caller may have set Ballots, to a zero ballot
-// for each node. waits says that a caller will wait for r. Only the tracer uses ctx. A nil ctx is NoCall.
+// Prepare makes r take votes for op. r is zero, except that Ballots may be a zero Ballot for each node. waits says that
+// a caller will wait. Only the tracer uses ctx; nil is NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
 		r.timer = s.timers.get(r)
 	}
-	if _, pings := op.(Ping); !pings { // whose answers also show which server each node is
+	if _, pings := op.(Ping); !pings { // they show which server each node is
 		r.merged = s.merger()
 	}
 	if r.brief.Tallies {
@@ -142,7 +137,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 // Call returns the command of the round. It must not be changed.
 func (r *Round) Call() *claim.Call { return &r.brief.Call }
 
-// Rule returns the rule by which the votes decide. It is that of the set when the round began.
+// Rule returns the rule by which the votes decide: that of the set when the round began.
 func (r *Round) Rule() claim.Rule {
 	if r.merged != nil {
 		return r.merged.rule
@@ -150,7 +145,7 @@ func (r *Round) Rule() claim.Rule {
 	return r.set.rule
 }
 
-// Asks reports whether the round asks node i. It does not if another node is known to be the same server.
+// Asks reports whether the round asks node i. It asks a server once.
 func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
 
 // Send sends the command to all nodes.
@@ -177,7 +172,6 @@ func (r *Round) Send() {
 	})
 }
 
-// fallback returns the operation if it has another command, otherwise nil.
 func (r *Round) fallback() Fallback {
 	if f, ok := r.op.(Fallback); ok && f.CanDoWithout() {
 		return f
@@ -185,7 +179,6 @@ func (r *Round) fallback() Fallback {
 	return nil
 }
 
-// callLocked returns what node i is sent, or was sent last.
 func (r *Round) callLocked(i int) claim.Call {
 	switch b := &r.Ballots[i]; {
 	case b.alone:
@@ -196,7 +189,6 @@ func (r *Round) callLocked(i int) claim.Call {
 	return r.brief.Call
 }
 
-// commandLocked returns the command for another sending to node i.
 func (r *Round) commandLocked(i int) []any {
 	c := r.callLocked(i)
 	if r.Ballots[i].full {
@@ -254,9 +246,8 @@ func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	}
 }
 
-// Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call. A node that has a
-// key of another type in the place of the claim has answered. Its vote is a failure, because it says nothing of a rival. An odd
-// reply may repeat arguments of c.
+// Read returns how a reply or a failure counts by itself. read is that of the claim.Call. A key of another type is a
+// failure: it says nothing of a rival.
 func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
 		v := claim.Failure(failure)
@@ -272,16 +263,14 @@ func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), repl
 	return claim.Vote{Choice: s.rule.Counts(answer), Answer: answer}
 }
 
-// isBySHA reports whether the command that node i was sent last runs a script by its SHA1.
 func (r *Round) isBySHA(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.Ballots[i].full && r.callLocked(i).Command.IsScript()
 }
 
-// resend sends the script in full to node i, which does not have it and ran nothing. It does so once, and
-// only while the vote is open: later the value may have been released, and nothing that can set it may
-// follow. resend holds r.mu while sending, so that nobody closes the vote meanwhile.
+// resend sends the script in full to node i, once, and only while the vote is open: later the value may have been
+// released, and nothing that can set it may follow. r.mu keeps the vote open.
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,22 +282,20 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 	return refusal == nil, refusal
 }
 
-// IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
-// client's user lacks the permission, the node lacks a command, a cluster keeps the key on another node than the lock, or
-// somebody has put a key of another type where the queue belongs.
+// IsForbidden reports whether the client cannot use a key beside the lock's own: its user lacks the permission, the
+// node lacks the command, a cluster keeps that key elsewhere, or IsNoQueue.
 func IsForbidden(err error) bool {
 	return err != nil && (IsDenial(err) || wire.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
-// that of read.lua in package script.
+// IsNoQueue reports whether a key of another type, or one that is too long, is in the place of the queue (see
+// read.lua).
 func IsNoQueue(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE the queue ") || strings.Contains(err.Error(), "ERR the queue "))
 }
 
-// sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
-// does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
-// might have granted.
+// sendAlone sends the command of the Fallback to node i, as resend does. If it is too late, mayGrant reports that the
+// node might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -327,9 +314,8 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	return refusal == nil, false, refusal
 }
 
-// Again sends the command of an undecided round once more to every node that has not answered, or has
-// failed. A failure is the node's vote only when no other sending to it is under way. Again is for rounds
-// whose votes are counted plainly, because a Tally cannot take a vote back.
+// Again sends the command of an undecided round again to nodes that have not answered, or have failed. A failure is a
+// vote only when no other sending is under way. Votes must be counted plainly: a Tally takes none back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -339,8 +325,7 @@ func (r *Round) Again() {
 	}
 }
 
-// sendAgain sends for Again. It returns, by node, the refusal of the pool if that is the node's vote, which
-// Again counts. sendAgain holds r.mu while sending, so that nobody closes the vote meanwhile.
+// sendAgain returns, by node, the refusals that are votes.
 func (r *Round) sendAgain() (refusals []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -367,19 +352,18 @@ func (r *Round) sendAgain() (refusals []error) {
 	return refusals
 }
 
-// Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
-// none or it is not known. Cast changes *v to the vote as it counts. missed reports that the vote came too late to count,
-// although the votes before it have not won, and the node has not refused.
+// Cast counts node i's vote, sets *v to what counts, and traces it. by is the server process that gave it, or nil.
+// missed reports that it came too late, although the round is not won and the node has not refused.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
-	if v.Choice != claim.Pending { // otherwise the node has been asked again
+	if v.Choice != claim.Pending { // otherwise it is asked again
 		r.tellTracer(i, v, late, false)
 	}
 	return missed
 }
 
-// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
-// one belongs to a caller who must go on to the other nodes, whatever an observer does.
+// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because the caller must
+// go on.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
 	late, _ := r.add(i, &v, nil)
@@ -391,10 +375,9 @@ func (r *Round) Refuse(i int, err error) {
 type trace struct {
 	ctx    context.Context //nolint:containedctx // of the call that the round is part of
 	start  time.Time
-	untold claim.Nodes // the nodes of whose answers the tracer has not been told
+	untold claim.Nodes
 }
 
-// tellTracer tells the tracer node i's first answer, unless Close has returned meanwhile.
 func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
@@ -405,8 +388,8 @@ func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	}
 }
 
-// takeTrace returns the trace for the first answer of node i, zero for later ones. Once every node has answered, r drops
-// the trace: a release can be sent again for hours, and must not keep its caller's context in memory.
+// takeTrace returns the trace for node i's first answer. After the last one r drops it: a release may go on for hours,
+// and must not keep its caller's context in memory.
 func (r *Round) takeTrace(i int) (t trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -421,8 +404,7 @@ func (r *Round) takeTrace(i int) (t trace) {
 	return t
 }
 
-// NoteHealth notes what node i's vote says of the node's health. by is the server process that gave the vote, nil if
-// there is none or it is not known.
+// NoteHealth notes what node i's vote says of its health. by is the server process that gave it, or nil.
 func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	if r.brief.Tracer == nil || r.set.retired.Load() || v.Err == errTakenBack { //nolint:errorlint // a sentinel
 		return
@@ -436,13 +418,12 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case wire.IsNoScript(s.err), wire.IsWrongType(s.err), hasAnswered(s.err): // it answers: it only lacks the script, has a
-			// key of another type, or does not count here
+		case wire.IsNoScript(s.err), wire.IsWrongType(s.err), hasAnswered(s.err): // it answers
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
-			return // the node may still grant
+			return // it may still grant
 		case errors.As(s.err, new(*wire.OutstandingError)):
-			return // nothing was sent to it, because the program owes it too much at once: earlier requests show its health
+			return // nothing was sent: earlier requests show its health
 		}
 		s.proof = r.brief.missing(s.err)
 	}
@@ -451,19 +432,18 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	}
 	switch denies := r.deniesName(s.err); {
 	case denies && !r.isWon():
-		return // if others grant the lock, decideLocked tells it
+		return // if others grant, decideLocked tells it
 	case denies, s.err == nil && s.proof == acquires:
 		s.name = r.brief.Call.Command.Key()
 	}
 	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
-		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
+		s.node = r.set.Nodes[m.other[i]] // the same server, not asked there
 		_ = r.see(s, by)
 	}
 }
 
-// deniesName reports whether err denies the name of the lock that r is to acquire or extend. If too few nodes grant it, that says
-// nothing of the nodes.
+// deniesName reports whether err denies the name of the lock. If too few nodes grant it, that says nothing of them.
 func (r *Round) deniesName(err error) bool {
 	return (r.brief.Op == Lock || r.brief.Op == Extend) && r.brief.Purpose == Granting && IsNameDenied(err)
 }
@@ -474,7 +454,6 @@ func (r *Round) kind(i int) int32 {
 	return r.kindLocked(i)
 }
 
-// kindLocked returns the kind of the command that node i was sent, 0 if it was that of the Fallback.
 func (r *Round) kindLocked(i int) int32 {
 	switch {
 	case r.Ballots[i].alone:
@@ -485,13 +464,12 @@ func (r *Round) kindLocked(i int) int32 {
 	return plainCommands
 }
 
-// see notes the observation s of a node. A node that is down, and answers while its restart guard makes its votes not
-// count, stays down. see returns why the node is down, nil if it is up.
+// see notes an observation, and returns why the node is down. During its restart guard it stays down.
 func (r *Round) see(s observation, by *wire.Server) error {
 	n, h := s.node, &r.set.known.health[s.node.Index]
 	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
 		switch {
-		case by != nil: // a guard may have ended since the request was sent, or be longer for other locks
+		case by != nil: // the guard may have ended since, or be longer for other locks
 			if s.err = n.DistrustNow(by, h.longest(r.quarantine(n))); s.err != nil {
 				s.proof = counts
 			}
@@ -503,7 +481,6 @@ func (r *Round) see(s observation, by *wire.Server) error {
 	return s.err
 }
 
-// quarantine returns how long after its start node n does not count for the operation of r.
 func (r *Round) quarantine(n *Node) time.Duration {
 	if g, ok := r.op.(Guarded); ok {
 		return g.Quarantine(n)
@@ -511,7 +488,7 @@ func (r *Round) quarantine(n *Node) time.Duration {
 	return 0
 }
 
-// A NotCounted is the error of a node that works, although its vote does not count for the lock at hand.
+// A NotCounted is the error of a node that works, although its vote does not count.
 type NotCounted interface {
 	error
 	NotCounted()
@@ -522,22 +499,21 @@ func hasAnswered(err error) bool {
 	return not || err == ErrDuplicate || err == ErrFilled || err == ErrDoubted //nolint:errorlint // sentinels
 }
 
-// ErrDuplicate is the error of a vote that does not count because its server has voted already, as another node, or may
-// have.
+// ErrDuplicate is the error of a vote that does not count, because its server may have voted as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
-// ErrFilled is the error of a node that has the lock only because the key was set there after the lock was acquired.
+// ErrFilled is the error of a node that has the key only since the lock was acquired.
 var ErrFilled = errors.New("its key was set after the lock was acquired, and does not count")
 
-// ErrDoubted is the error of a node whose grant a late command of another lock may take back.
+// ErrDoubted is the error of a node whose grant a late command of another lock may undo.
 var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
-// errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
-// known to be in both.
+// errOtherServer is the error of a vote that would count in two joint sets, although perhaps only the earlier server is
+// in both.
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
-// add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. late reports whether the vote came too late to count. add changes *v to the vote as it counts.
+// add is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports that
+// the vote does not count.
 func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -548,7 +524,7 @@ func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 		}
 		return true, r.Asks(i) && (!r.final || !r.proved.Won && b.choice != claim.Refused)
 	}
-	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
+	if v.Choice == claim.Failed && b.more > 0 { // another reply may be better
 		b.more--
 		return false, false
 	}
@@ -585,8 +561,8 @@ func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	return false, false
 }
 
-// onceLocked changes *v, the vote of node i, or the vote of another node, if both are addresses of one server. A server votes
-// once in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
+// onceLocked lets a server vote once in a set. If it has granted at one address, a refusal at another one is no other
+// value.
 func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
@@ -611,8 +587,7 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	}
 }
 
-// barLocked takes the votes back of nodes that do not count any more, because another address of another set turned out
-// meanwhile to lead to their server. It changes no decision.
+// barLocked takes back votes of servers that turned out to have an address in another set. It changes no decision.
 func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
@@ -625,7 +600,6 @@ func (r *Round) barLocked(barred claim.Nodes) {
 	r.recountLocked()
 }
 
-// recountLocked counts the votes anew, because one of them has changed.
 func (r *Round) recountLocked() {
 	if r.rare.tally != nil {
 		r.rare.tally = r.op.(claim.Tallier).Tally(r.Rule())
@@ -643,7 +617,7 @@ func (r *Round) recountLocked() {
 	}
 }
 
-// WaitFor notes that node i's vote is still to come. If it does not come in time, err is its error.
+// WaitFor notes that node i's vote is still to come, and its error if it does not.
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -652,14 +626,13 @@ func (r *Round) WaitFor(i int, err error) {
 	}
 }
 
-// WaitsFor returns the error that WaitFor has noted for node i.
+// WaitsFor returns the error of WaitFor.
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.voteLocked(i).Err
 }
 
-// standingLocked returns what the votes prove by now.
 func (r *Round) standingLocked() claim.Standing {
 	if r.rare.tally != nil {
 		return r.rare.tally.Standing()
@@ -667,12 +640,9 @@ func (r *Round) standingLocked() claim.Standing {
 	return r.Rule().Standing(r.count)
 }
 
-// isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
-// say why: because the lock is taken, or because nodes are down. Dead nodes may fail faster than live nodes
-// refuse. So a blocked acquire waits until it is clear why, for the node deadline at most. That wait cannot
-// harm safety: a blocked acquire undoes its grants, whatever the reason.
-//
-// A blocked extension waits for nodes that could still prove the loss: see mayBeDisprovedLocked.
+// isFinal reports whether the answer can be given after votes that prove s. A blocked acquire must also say why. Dead
+// nodes may fail faster than live nodes refuse, so it waits for these, at most for the node deadline. That is safe: it
+// undoes its grants.
 func (r *Round) isFinal(s claim.Standing) bool {
 	if s.Won || !s.Blocked {
 		return s.Won
@@ -684,9 +654,8 @@ func (r *Round) isFinal(s claim.Standing) bool {
 	return !waits || !w.MayWait(r.Rule(), r.missingLocked())
 }
 
-// mayBeDisprovedLocked reports whether the votes do not prove a loss, but nodes that have not answered could. A node
-// that is down fails before the others refuse. If the round ended then, every extension would end in this way, and the
-// holder would learn of its loss only at the end of its validity. Nodes that are known to be late are not waited for.
+// mayBeDisprovedLocked reports whether missing nodes that are not late could prove a loss. A dead node fails before
+// others refuse. If the round ended then, the holder would learn of its loss only at the end of its validity.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
@@ -698,7 +667,6 @@ func (r *Round) mayBeDisprovedLocked() bool {
 	return !r.Rule().Blocks(against) && r.Rule().Blocks(against|awaited)
 }
 
-// finishLocked makes the round final.
 func (r *Round) finishLocked() {
 	r.final, r.closed = true, r.all == nil
 	r.stopClockLocked()
@@ -718,9 +686,8 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and tells the waiting caller or the Decider that the round is decided or
-// that its deadline has come. The methods that it calls may take only locks that come after Round.mu (see package
-// lease).
+// decideLocked makes a won round take effect, and tells who waits. What it calls may take only locks that come after
+// Round.mu (see package lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
@@ -740,7 +707,6 @@ func (r *Round) decideLocked() {
 	}
 }
 
-// expire gives up the round at its deadline.
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -752,10 +718,10 @@ func (r *Round) expire() {
 	}
 	r.set.known.late.add(r.missingLocked())
 	switch {
-	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
+	case r.proved.Blocked && r.brief.Disproves: // the loss is not proved in time
 		r.expired = true
 		r.finishLocked()
-	case r.inTime != 0: // its patience ends
+	case r.inTime != 0:
 		r.giveUpLocked()
 	default:
 		r.expired, r.closed = true, true
@@ -763,7 +729,7 @@ func (r *Round) expire() {
 	}
 }
 
-// Close ends the vote: later votes do not count, and nothing more is sent for the round.
+// Close ends the vote, and nothing more is sent.
 func (r *Round) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -777,22 +743,19 @@ var (
 	errSplit    = errors.New("no answer in time, and the other nodes were split")
 )
 
-// NoAnswerWithin returns the error of nodes that did not answer within a time.
+// NoAnswerWithin returns the error of nodes that did not answer in time.
 func NoAnswerWithin(within time.Duration) error {
 	return fmt.Errorf("%w within %v", ErrNoAnswer, within)
 }
 
-// Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
-// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
-// gives up an acquire if the votes are split and the missing nodes are late: see split.go. In these cases the nodes that
-// have not voted count as failed, unless ctx has ended the round: see Result.Cut. Wait is called once, and only
-// if Prepare was told that a caller waits.
+// Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or the node
+// deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
+// (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, and only
+// if Prepare was told so.
 //
-// Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
-// inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
-// to its deadline.
+// The Close of a Redsync ends each lease, which closes l.Over. One channel for all rounds would make them contend.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
-	var start time.Time // only linger needs it: reading the clock takes time
+	var start time.Time // only for linger
 	if r.all != nil {
 		start = time.Now()
 	}
@@ -819,11 +782,11 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-l.Over:
 		t.stop()
 		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide)) // as at that deadline, which may have come at the same moment
+		return r.Result(NoAnswerWithin(l.Decide))
 	}
 }
 
-// Waited is the cause of the end of a context under which a call waits for a lock no longer than its user wants.
+// Waited is the cause of the end of a context that bounds how long a call waits for a lock.
 type Waited struct{ For time.Duration }
 
 func (w Waited) Error() string { return fmt.Sprintf("no lock within %v", w.For) }
@@ -834,8 +797,8 @@ func HasWaited(ctx context.Context) bool {
 	return is
 }
 
-// cut returns the result of a round that ctx has ended. If that was Waited, the caller is told no error of ctx, so the
-// result says of each node without a vote that it has failed.
+// cut returns the result of a round that ctx has ended. If that was Waited, nodes without a vote have failed, because
+// the caller is told no error of ctx.
 func (r *Round) cut(ctx context.Context) Result {
 	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
 	if !is {
@@ -850,9 +813,8 @@ func (r *Round) cut(ctx context.Context) Result {
 	return res
 }
 
-// linger waits for the votes that the decision did not need, until the node deadline. It returns the error of nodes that
-// have not voted by then, nil if nobody waited so long. A failed acquire keeps others from the nodes that have granted, so
-// it does not wait for late nodes.
+// linger waits for the other votes, until the node deadline. It returns the error of nodes without one, nil if nobody
+// waited so long. A failed acquire does not wait for late nodes, because it keeps others from those that have granted.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := max(l.Node-took, r.connecting(l, took)), NoAnswerWithin(l.Node)
@@ -878,18 +840,18 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is how a round has ended.
 type Result struct {
 	claim.Standing
-	Split bool         // given up before its deadline, because the votes were split and the missing nodes late
-	Cut   bool         // undecided, because the caller's context has ended it: it proves nothing more
-	Set   *Set         // of the nodes; nil if there was no round
-	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
-	Tally claim.Tally  // nil if the votes were counted plainly
-	Count claim.Count  // if the round waited for nodes in vain, they have failed
-	Taken claim.Nodes  // the nodes on which another value is in the way; none if the round was won
-	Votes []claim.Vote // by node, Pending for one that was not asked or not waited for; nil if the round was won
+	Split bool // given up early: see split.go
+	Cut   bool // ended undecided by the caller's context
+	Set   *Set // nil without a round
+	Rule  claim.Rule
+	Tally claim.Tally  // nil if votes are counted plainly
+	Count claim.Count  // nodes waited for in vain have failed
+	Taken claim.Nodes  // where another value is in the way; none if won
+	Votes []claim.Vote // by node, Pending if not asked or waited for; nil if won
 }
 
-// Result closes the vote, and returns how the round has ended. silent is the error of a node without a vote, unless
-// WaitFor has noted another. A nil silent says that nobody waits for that node any more: it has not failed.
+// Result closes the vote, and returns how the round has ended. silent is the error of nodes without a vote or an error
+// of WaitFor. If it is nil, they have not failed.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -897,14 +859,14 @@ func (r *Round) Result(silent error) Result {
 	return r.resultLocked(silent, false)
 }
 
-// SoFar returns what Result would, but leaves the vote open.
+// SoFar is Result, but leaves the vote open.
 func (r *Round) SoFar(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resultLocked(silent, false)
 }
 
-// Votes returns the votes by node, as Result does, also if the round was won. It leaves the vote open.
+// Votes returns the votes, also if the round was won, and leaves the vote open.
 func (r *Round) Votes(silent error) []claim.Vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -914,7 +876,7 @@ func (r *Round) Votes(silent error) []claim.Vote {
 func (r *Round) resultLocked(silent error, votes bool) Result {
 	res := Result{Standing: r.proved, Set: r.set, Rule: r.Rule(), Tally: r.rare.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
 	if res.Won && !votes {
-		return res // nobody needs the other votes
+		return res
 	}
 	undecided := !r.final
 	res.Cut = undecided && silent == nil
@@ -925,7 +887,7 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 		}
 		v := r.voteLocked(i)
 		if v.Choice == claim.Pending {
-			if v.Err == nil { // see WaitFor
+			if v.Err == nil {
 				v.Err = silent
 			}
 			if v.Err != nil {
@@ -943,14 +905,14 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 	if undecided && r.rare.tally == nil {
 		res.Standing = r.Rule().Standing(res.Count)
 	}
-	if t, ok := r.rare.tally.(claim.LateTally); ok { // on these nodes, others have what the caller needed
+	if t, ok := r.rare.tally.(claim.LateTally); ok { // others have what the caller needed
 		res.Taken |= t.Astray()
 	}
 	return res
 }
 
-// Ends returns how long it takes at most until what is in the way has run out on so many nodes that a quorum is free. It
-// reports false if too few nodes have said.
+// Ends returns how long it takes at most until a quorum is free of what is in the way. It reports false if too few
+// nodes have said.
 func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
 	free := res.Rule.All() &^ res.Taken
 	for i, v := range res.Votes {
@@ -962,16 +924,15 @@ func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
 	return left, res.Taken != 0 && res.Rule.Quorum(free)
 }
 
-// NotFree reports whether something else is in the way on some nodes, and enough nodes for a quorum may be
-// up.
+// NotFree reports whether something is in the way, and enough nodes for a quorum may be up.
 func (res Result) NotFree() bool {
 	return res.Taken != 0 && !res.Rule.Blocks(res.Count.Failed)
 }
 
-// IsTaken reports whether something else is in the way on so many nodes that no quorum can grant.
+// IsTaken reports whether something else is in the way of every quorum.
 func (res Result) IsTaken() bool { return res.Rule != nil && res.Rule.Blocks(res.Taken) }
 
-// InTheWay returns the nodes on which another value or a key of another type is in the way.
+// InTheWay returns the nodes on which another value or type of key is in the way.
 func (res Result) InTheWay() (nodes claim.Nodes) {
 	for i, v := range res.Votes {
 		if v.InTheWay() {
@@ -981,10 +942,9 @@ func (res Result) InTheWay() (nodes claim.Nodes) {
 	return nodes
 }
 
-// errTakenBack is the error of a node to which nothing was sent because Close came first. It says nothing of the node.
 var errTakenBack = errors.New("Close came before anything was sent")
 
-// Recall takes back the requests of s's rounds of which nothing was sent, and those for node i for which which returns true.
+// Recall takes back unsent requests: those of s's rounds, and those for which which returns true.
 func (s *Set) Recall(which func(to wire.Receiver, i int) bool) {
 	for _, n := range s.Nodes {
 		if p, ok := n.Pool.(wire.Recalling); ok {

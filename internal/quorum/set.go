@@ -1,11 +1,8 @@
-// Package quorum asks independent nodes for votes, and decides once enough of them have voted. A
-// round sends one command to all nodes. A server that is known to be two nodes of joint sets gets it once. The
-// root of the library hands down the rule by which votes decide.
+// Package quorum asks independent nodes for votes, and decides once enough of them have voted.
 //
-// A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through
-// Round.Receive, Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive
-// by themselves: a release repeats its command on each node until that node is settled, and uses a Round just to count,
-// and a fill is for single nodes.
+// A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
+// Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
+// themselves: a release repeats its command, and a fill is for single nodes.
 package quorum
 
 import (
@@ -16,26 +13,25 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Set is the nodes of one Redsync, and what is known of them.
+// A Set is the nodes of one Redsync.
 type Set struct {
 	servers
-	guarded *Node // the node with the shortest guard; nil if no node has a guard
+	guarded *Node
 	timers  roundTimers
 	known   *Known
-	retired atomic.Bool // see Retire
+	retired atomic.Bool
 }
 
-// Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
-// share it.
+// Known is what traffic has shown of the nodes. All Sets with the same clients and rule share it.
 type Known struct {
-	health   []Health // by node
-	tenants  []tenant // by node
+	health   []Health
+	tenants  []tenant
 	identity identity
 	late     lateNodes
-	waitsOut bool // see WaitOutSplits
+	waitsOut bool
 }
 
-// NewKnown returns a Known for that many nodes. Nothing is known of them yet.
+// NewKnown returns a Known that knows nothing yet.
 func NewKnown(nodes int) *Known {
 	return &Known{
 		health: make([]Health, nodes), tenants: make([]tenant, nodes),
@@ -43,7 +39,7 @@ func NewKnown(nodes int) *Known {
 	}
 }
 
-// NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
+// NewSet returns the set of the nodes behind pools. Nothing may be sent to a nil pool.
 func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{known: known}
 	s.rule, s.identity = rule, &known.identity
@@ -58,11 +54,11 @@ func NewSet(pools []wire.Pool, known *Known, rule claim.Rule) *Set {
 	return s
 }
 
-// Retire ends what s tells of the health of nodes: later answers count only for other Sets with the same clients.
+// Retire ends what s tells of nodes' health.
 func (s *Set) Retire() { s.retired.Store(true) }
 
-// Guard returns the node with the shortest restart guard, and the length of that guard: the longest TTL that
-// the guards of all guarded nodes cover. It returns nil and 0 if no node is guarded.
+// Guard returns the node with the shortest restart guard, and its length, which all guards cover; nil and 0 without a
+// guard.
 func (s *Set) Guard() (n *Node, longest time.Duration) {
 	if s.guarded == nil {
 		return nil, 0
@@ -70,8 +66,7 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.covers
 }
 
-// Apart returns a node on which two of these keys may lie on different servers, and the two keys. It returns nil if
-// there is no such node.
+// Apart returns a node on which two of these keys may be on different servers, and these keys; or nil.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
 		if spread, ok := n.Pool.(wire.Spread); ok {
@@ -85,8 +80,7 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
-// Publish sends a message to all nodes. It waits for none of them, and nobody learns of a failure: who needs the message
-// also asks from time to time.
+// Publish sends a message to all nodes, and waits for none. It may be lost: who needs it also asks.
 func (s *Set) Publish(channel, message string) {
 	args := []any{"publish", channel, message}
 	for _, n := range s.Nodes {
@@ -94,13 +88,12 @@ func (s *Set) Publish(channel, message string) {
 	}
 }
 
-// nobody receives the answers to messages.
 type nobody struct{}
 
 // Receive implements wire.Receiver.
 func (nobody) Receive(int, wire.Reply) {}
 
-// IsBehind reports whether a node that answers is behind with its replies: see wire.Pool.
+// IsBehind reports whether a node is behind with its replies: see wire.Pool.
 func (s *Set) IsBehind() bool {
 	for _, n := range s.Nodes {
 		if p, ok := n.Pool.(wire.Limited); ok && p.IsBehind() {

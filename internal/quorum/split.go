@@ -9,20 +9,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file ends an acquire early whose votes are split. Several callers may have taken some nodes each, so that only
-// nodes that have not answered could still give one of them a quorum. If these nodes are silent, all callers would
-// wait for the node deadline, each of them would refuse the others meanwhile, and the next attempts would be split
-// again: a free lock would rest for seconds. Giving up is safe at any moment, because the release of a failed attempt
-// goes to all nodes, behind the acquire.
+// This file ends an acquire early whose votes are split: several callers have taken some nodes each, and only silent
+// nodes could give one of them a quorum. Otherwise all would wait for the node deadline and refuse one another, and the
+// next attempts would be split again. Giving up is always safe, because the release of a failed attempt follows the
+// acquire to all nodes.
 
-// WaitOutSplits turns the early end off, for tests that show what it is good for. It must be called before s is used.
+// WaitOutSplits turns the early end off, for tests, before s is used.
 func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
 
 // Late returns the nodes that are known to be late.
 func (s *Set) Late() claim.Nodes { return s.known.late.load() }
 
-// isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, or grants of
-// different permits) is in the way on some of these nodes, and only nodes that have not answered can make a quorum.
+// isSplitLocked reports whether a quorum has answered, something else (such as another value or a higher token) is in
+// the way, and only missing nodes can make a quorum.
 func (r *Round) isSplitLocked() bool {
 	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
 		return false
@@ -33,8 +32,6 @@ func (r *Round) isSplitLocked() bool {
 	return r.count.Refused != 0
 }
 
-// splitLocked gives up a round whose votes are split: at once if all missing nodes are known to be late, otherwise when
-// its patience ends.
 func (r *Round) splitLocked() {
 	if r.missingLocked()&^r.set.known.late.load() == 0 {
 		r.giveUpLocked()
@@ -43,8 +40,7 @@ func (r *Round) splitLocked() {
 	r.hastenLocked()
 }
 
-// hastenLocked lets the patience for the missing nodes begin, if a caller waits. When it has begun, a further answer may
-// end it earlier: see silentLocked.
+// hastenLocked lets the patience begin. A further answer may end it earlier: see silentLocked.
 func (r *Round) hastenLocked() {
 	if r.timer != nil {
 		r.hastened = true
@@ -54,8 +50,7 @@ func (r *Round) hastenLocked() {
 	}
 }
 
-// postponeLocked lets the patience go on if a missing node has answered an earlier request meanwhile. It reports whether it
-// does.
+// postponeLocked lets the patience go on if a missing node has answered another request since.
 func (r *Round) postponeLocked() bool {
 	if r.timer == nil {
 		return false
@@ -65,8 +60,8 @@ func (r *Round) postponeLocked() bool {
 	return left > 0
 }
 
-// silentLocked returns for how long all missing nodes that are not known to be late have been silent. Earlier requests
-// count, too, also those whose callers have gone. So a caller learns which node is late while others refuse it.
+// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, so that a
+// caller learns which node is late while others refuse it.
 func (r *Round) silentLocked() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	awaited := r.missingLocked() &^ r.set.known.late.load()
@@ -78,25 +73,22 @@ func (r *Round) silentLocked() time.Duration {
 	return least
 }
 
-// missingLocked returns the nodes that have not voted.
 func (r *Round) missingLocked() claim.Nodes { return r.Rule().All() &^ r.count.Voted() }
 
-// giveUpLocked ends a round that is split.
 func (r *Round) giveUpLocked() {
 	r.expired, r.closed, r.hastened = true, true, true
 	r.stopClockLocked()
 	r.decideLocked()
 }
 
-// stopClockLocked sets the time after which an answer to the round, which is over, proves that its node is late. It
-// reads the clock only while some node is late.
+// stopClockLocked sets when an answer is too late. It reads the clock only while a node is late.
 func (r *Round) stopClockLocked() {
 	if r.inTime == 0 && r.set.known.late.load() != 0 {
 		r.inTime = clock.Now().Mono + minPatience
 	}
 }
 
-// NoteLate notes what a reply of node i says of whether the node is late.
+// NoteLate notes whether a reply shows that node i is late.
 func (r *Round) NoteLate(i int, reply wire.Reply) {
 	late := &r.set.known.late
 	switch {
@@ -107,8 +99,8 @@ func (r *Round) NoteLate(i int, reply wire.Reply) {
 	}
 }
 
-// noteTooLateLocked notes that node i has answered after the end of the round's patience. The caller may have given up
-// before that end, and then has not noted which nodes were missing.
+// noteTooLateLocked notes an answer after the round's patience, because a caller that gave up earlier has not noted
+// which nodes were missing.
 func (r *Round) noteTooLateLocked(i int) {
 	now := clock.Now().Mono
 	if now <= r.inTime {
@@ -121,8 +113,8 @@ func (r *Round) noteTooLateLocked(i int) {
 	r.set.known.late.add(claim.Nodes(0).With(i))
 }
 
-// isInTime reports whether an answer that comes now is in time. In an undecided round that nobody waits for, such as the
-// release of an attempt that was split, no answer is known to be in time: it may come seconds later.
+// isInTime reports whether an answer is in time. If nobody waits for an undecided round, such as a release, it may come
+// seconds later.
 func (r *Round) isInTime() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

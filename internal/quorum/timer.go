@@ -9,44 +9,40 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
-// This file is the deadline of a round, and how long an acquire waits for nodes that are late.
-
-// origin is what the times of a roundTimer count from. The time since then needs one clock, and time.Now reads two.
+// origin is what roundTimers count from: the time since then needs one clock, and time.Now reads two.
 var origin = time.Now()
 
 // Limits say how long a round may take.
 type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
-	Over   <-chan struct{} // the round is given up when this is closed; may be nil
+	Over   <-chan struct{} // the round is given up when it closes; or nil
 
-	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
-	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
+	// An undecided round waits until Open for connections, and until Reach for the answer to a greeting; not if Open is
+	// 0. Far bounds the node deadline of a far node.
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round. It is used again for other rounds. Its timer is left
-// alone for as long as it fires early enough: most rounds end long before their deadline, and resetting
-// a timer is expensive.
+// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough,
+// because a reset is expensive.
 type roundTimer struct {
-	decided chan struct{} // has room for one: the round is decided, or its deadline has come
+	decided chan struct{} // has room for one, so Decided does not block
 
 	mu       sync.Mutex    // guards what follows
-	round    expirer       // nil while it is not used
-	began    time.Duration // when the caller began to wait; zero until then
-	hastened time.Duration // the deadline is not later; zero if it need not hasten
-	patient  time.Duration // hastened cannot be later; it is earlier while nodes have been silent
-	took     time.Duration // until the round was hastened, since the caller began to wait
-	deadline time.Duration // of the round; zero until it is waited for
-	limits   Limits        // of the round
+	round    expirer       // or nil
+	began    time.Duration // when the caller began to wait
+	hastened time.Duration // the deadline is not later; zero for none
+	patient  time.Duration // hastened is not later, and earlier if nodes are silent
+	took     time.Duration // from began until the round was hastened
+	deadline time.Duration // zero until there is a wait
+	limits   Limits
 	timer    *time.Timer
-	fires    time.Duration // when timer does; zero when it is not running
+	fires    time.Duration // when timer does
 }
 
-// Decided tells the caller that the round is decided, or that its deadline has come.
+// Decided tells the caller that the round is decided, or its deadline has come.
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
-// start sets the deadline of the round.
 func (t *roundTimer) start(l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,9 +54,8 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon, because the votes are split, or because nobody has proved a loss yet. All missing
-// nodes have been silent for that long. It returns how soon the deadline is at the latest (see patience), and whether that is
-// sooner than before.
+// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon at the
+// latest, and whether that is sooner than before.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +71,6 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 		}
 		t.hastened = t.patient
 	}
-	// An earlier request may have been sent to these nodes.
 	t.hastened = min(t.hastened, now+max(t.took+late.patience(t.took)-silent, 0))
 	soon, sooner = max(t.hastened-now, 0), t.hastened != before
 	if sooner && t.deadline != 0 {
@@ -85,9 +79,8 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 	return soon, sooner
 }
 
-// postpone makes the deadline come later again if a missing node has answered since hasten, so that all of them have been
-// silent only for that long. It returns for how much longer the round is patient. That is 0 if its patience is over, or if the
-// deadline has come without hasten: patient is no later then.
+// postpone makes the deadline come later if a missing node has answered since hasten, and returns for how much longer
+// the round is patient. Without hasten it is not: patient is no later than the deadline.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,14 +95,12 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 	return left
 }
 
-// limitsOfRound returns the limits of the round, and how long ago its caller began to wait.
 func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.limits, time.Since(origin) - t.began
 }
 
-// prolong makes the deadline, which has come, come later.
 func (t *roundTimer) prolong(left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +108,6 @@ func (t *roundTimer) prolong(left time.Duration) {
 	t.armLocked(left)
 }
 
-// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
 	if t.hastened != 0 && t.hastened < t.deadline {
 		t.deadline, after = t.hastened, t.hastened-time.Since(origin)
@@ -136,9 +126,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires a roundTimer whose caller has given up the round. The timer is not used again, because the
-// round may still call Decided. A timer that ran on would keep the round in memory until its deadline,
-// which may be hours away.
+// stop retires t: the round, which the caller has given up, may still call Decided. A timer that ran on would keep the
+// round in memory, perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,15 +135,13 @@ func (t *roundTimer) stop() {
 	t.round = nil
 }
 
-// fire gives up the round if its deadline has come.
 func (t *roundTimer) fire() {
 	if r := t.due(); r != nil {
 		r.expire()
 	}
 }
 
-// due returns the round if its deadline has come. Otherwise it keeps the timer running, if the round is
-// waited for.
+// due returns the round if its deadline has come. Otherwise the timer runs on while there is a wait.
 func (t *roundTimer) due() expirer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,13 +156,12 @@ func (t *roundTimer) due() expirer {
 	return t.round
 }
 
-// An expirer is a round: expire gives it up at its deadline.
+// An expirer is a round.
 type expirer interface{ expire() }
 
-// roundTimers keeps the timers that can be used again.
+// roundTimers keeps timers that can be used again.
 type roundTimers struct{ unused sync.Pool }
 
-// get returns a roundTimer for r.
 func (ts *roundTimers) get(r expirer) *roundTimer {
 	t, ok := ts.unused.Get().(*roundTimer)
 	if !ok {
@@ -187,7 +173,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	return t
 }
 
-// put takes back a roundTimer whose round has called Decided, and so will not call it again.
+// put takes back a timer whose round has called Decided, and so will not again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
 	t.round, t.limits = nil, Limits{}
@@ -195,12 +181,9 @@ func (ts *roundTimers) put(t *roundTimer) {
 	ts.unused.Put(t)
 }
 
-// An acquire whose votes are split waits for nodes that are not known to be late: for patienceFactor times as long as a
-// quorum took to answer, within these limits. So it does not give up on nodes that are merely as far away as others. A
-// longer wait would delay everybody while each process learns by itself which node is late.
-//
-// A node may be farther away than that. If it has answered within maxFar all the same, it is not late, and acquires wait for
-// it a little longer than its answer took.
+// A split acquire waits for nodes that are not late: patienceFactor times as long as a quorum took to answer, within
+// these limits. So it does not give up on nodes as far away as others. A node that answers within maxFar is not late:
+// acquires wait a little longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond
@@ -208,23 +191,23 @@ const (
 	maxFar         = 100 * time.Millisecond
 )
 
-// patience returns how long an acquire waits for late nodes after a quorum has taken that long to answer.
+// patience returns how long to wait for missing nodes after a quorum has answered in that time.
 func (l *lateNodes) patience(took time.Duration) time.Duration {
 	far := time.Duration(l.far.Load())
 	return min(max(patienceFactor*took, far+far/4-took, minPatience), maxPatience)
 }
 
-// lateNodes are the nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
-// answers a round in time: before the decision, or soon after it.
+// lateNodes are nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
+// answers a round before the decision, or soon after it.
 type lateNodes struct {
 	nodes atomic.Uint64
-	far   atomic.Int64 // the longest time that a node has taken which is not late, but answered after an acquire's patience
+	far   atomic.Int64 // the longest answer within maxFar that came after an acquire's patience
 }
 
 func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) }
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 
-// answered notes that node i has answered that long after the acquire began, when nobody waited for it any more.
+// answered notes an answer that long after the acquire began, when nobody waited.
 func (l *lateNodes) answered(i int, took time.Duration) {
 	if took > maxFar {
 		l.add(claim.Nodes(0).With(i))
