@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// This file names what a Pool may also do. Each ability is optional: the pools of New have those that their clients allow.
-// [Subscriber] is another one.
+// Each ability of a Pool is optional: the pools of New have those that their clients allow. [Subscriber] is another
+// one.
 
 type (
 	// Failing is a Pool that may be unable to send anything, ever. Then a Redsync fails at once.
@@ -14,16 +14,14 @@ type (
 
 	// Guarded is a Pool that may have a restart guard: see pool.WithRestartGuard.
 	Guarded interface {
-		// RestartGuard returns the length of the guard, 0 if there is none. The node counts only if its server started
-		// long enough ago.
+		// RestartGuard returns the maxExpiry of the guard, 0 without one.
 		RestartGuard() time.Duration
 	}
 
 	// Located is a Pool that knows to which node it leads.
 	Located interface {
-		// Destination returns a comparable value that stands for the node. Two Pools with equal destinations lead to
-		// one node, so a Redsync refuses them. NewJoint accepts one in each set, and counts them once unless their
-		// Keyspaces differ.
+		// Destination returns a comparable value that stands for the node. A Redsync refuses two Pools with equal
+		// destinations. NewJoint accepts one in each set, and counts them once unless their Keyspaces differ.
 		Destination() any
 	}
 
@@ -35,9 +33,8 @@ type (
 
 	// Keyed is a Pool of a server with several databases.
 	Keyed interface {
-		// Keyspace returns a comparable value that stands for the Pool's database, nil if not known. Two Pools of one
-		// server whose keyspaces are equal have the same keys. NewJoint needs it when one server is in both of its
-		// sets, with different clients.
+		// Keyspace returns a comparable value that stands for the Pool's database, nil if not known. Pools of one
+		// server with equal keyspaces have the same keys. NewJoint needs it when one server is in both of its sets.
 		Keyspace() any
 	}
 
@@ -47,60 +44,59 @@ type (
 		Together(a, b string) bool
 	}
 
-	// Partial is a Pool that may lead to a server that has only some of the keys, such as a node of a Redis Cluster.
+	// Partial is a Pool that may lead to a server with only some of the keys, such as a node of a Redis Cluster.
 	Partial interface {
-		// Partial returns why not every key can be used, nil if that is not known. It is asked when the server has
-		// answered a PING. Open and Ping then take the node for one that has failed.
+		// Partial returns why not every key can be used, nil if that is not known. Open and Ping ask it after the
+		// answer to a PING, and take such a node for one that has failed.
 		Partial() error
 	}
 
 	// Met is a Pool that knows whether this process has used its client before.
 	Met interface {
 		// MetBefore returns false on the first call for a client in this process, then true. A Pool that never knows
-		// which server answers always returns true. After false, or if the Pool is no Met, the first Lock of a Redsync
-		// waits until it knows which server the node is.
+		// which server answers always returns true. After false, or without Met, the first Lock of a Redsync waits
+		// until it knows the server.
 		MetBefore() bool
 	}
 
-	// Shared is a Pool whose client other Pools may use, too. Redsyncs on the same clients, in the same order, appear
-	// to the nodes as one process: they share the queue of waiters for each lock, and the subscriptions.
+	// Shared is a Pool whose client other Pools may use, too. To the nodes, Redsyncs on the same clients, in the same
+	// order, are one process: they share subscriptions and the queue of waiters for each lock.
 	Shared interface {
 		// Client returns a comparable value that stands for the client, nil if there is none.
 		Client() any
 
-		// Sibling returns another Pool of the client, with the same options. Closing one does not affect the other. So
+		// Sibling returns another Pool of the client, with the same options. Closing one does not affect the other, so
 		// a user who closes a Pool ends no subscription that others share.
 		Sibling() Pool
 	}
 
 	// Closable is a Pool whose client the user may close.
 	Closable interface {
-		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. If the
-		// client is closed and the other nodes are no quorum, a Redsync loses its locks.
+		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. A Redsync
+		// loses its locks if the nodes with open clients are no quorum.
 		ClientClosed() bool
 	}
 
-	// Waiting is a Pool that knows for how long the node has been silent.
+	// Waiting is a Pool that knows how long the node has been silent.
 	Waiting interface {
-		// Silent returns for how long the Pool has waited for a sign of life of the node (an owed reply or a
-		// connection), 0 if it waits for nothing. A Redsync gives up early on a node that earlier requests have waited
-		// for in vain.
+		// Silent returns for how long the Pool has waited for an owed reply or a connection, 0 if it waits for neither.
+		// A Redsync gives up early on a node that earlier requests have waited for in vain.
 		Silent() time.Duration
 	}
 
-	// Linked is a Pool that opens a connection before it sends requests. A Redsync then gives the opening a deadline of its
-	// own: the node deadline begins when a request can be written. Without it, the node deadline covers both.
+	// Linked is a Pool that opens a connection before it sends requests. A Redsync then gives the opening a deadline of
+	// its own: the node deadline begins when a request can be written.
 	Linked interface {
-		// Link tells whether a connection is open. If it is being opened, Link tells since when, and what is waited for.
+		// Link describes the connection, or the attempt to open one.
 		Link() Link
 	}
 
-	// Recalling is a Pool that can take requests back. Without it, a Close while a connection is being opened waits for the
-	// requests that wait for the connection.
+	// Recalling is a Pool that can take requests back. Without it, a Close waits for requests that wait for a
+	// connection.
 	Recalling interface {
-		// Recall delivers NotSent and why to the receiver of each request that waits for a connection to be opened, and of
-		// which no byte was sent, if which returns true for it. The Conn of these replies is 0. They come from the goroutine that calls, perhaps while another reply is
-		// delivered. which must not block, and not use the Pool.
+		// Recall delivers NotSent and why for each request that waits for a connection, of which no byte was sent, if
+		// which returns true for it. The Conn of these replies is 0. The calling goroutine delivers them, perhaps while
+		// another reply is delivered. which must not block, and not use the Pool.
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 

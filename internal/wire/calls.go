@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with Func. Such a
-// call may take as long as it likes, or never return.
+// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with
+// Func. A call may take as long as it likes, or never return.
 
 const (
-	// maxCalls is how many calls of one Pool may be under way. As long as calls end in time there is one.
+	// maxCalls is how many calls of one Pool may be under way. While calls end in time there is one.
 	maxCalls = 4
 
-	// slowCall is how long a call may take until the next request no longer waits for it.
+	// slowCall is how long the next request waits for a call.
 	slowCall = 200 * time.Millisecond
 
-	// longestCall is how long a call may take until its context ends. A little later its request counts as unanswered.
+	// longestCall is when the context of a call ends. A little later its request counts as unanswered.
 	longestCall = maxReadTimeout
 
-	// longestWait is how long a request waits for its call, unless its sender wants the reply earlier.
+	// longestWait is how long a request waits for its call, unless it has a Within.
 	longestWait = 3 * time.Second
 )
 
-// calls is a queue of requests, each of which is sent by a call of a function.
+// calls is a queue of requests that calls of a function send, one by one or in batches.
 type calls struct {
 	Config
 	each  func(ctx context.Context, req *Request) Reply // sends a request, and waits for its reply
@@ -39,7 +39,7 @@ type calls struct {
 	mu      sync.Mutex // guards what follows
 	queue   []waiting
 	owed    int
-	heard   time.Time // when the node has answered last
+	heard   time.Time // when the node answered last
 	closed  bool
 	severed bool // the user has closed the client: no call can succeed any more
 	under   int  // how many goroutines are in run
@@ -47,16 +47,15 @@ type calls struct {
 	prompt  bool // one of them executes a call that is not slow, or looks for the next one
 }
 
-// A waiting request is in the queue since a certain time.
+// A waiting is a queued request.
 type waiting struct {
 	Request
 	since time.Time
 }
 
-// CloseIdle has nothing to do: connections are not the pool's, and run ends by itself.
 func (c *calls) CloseIdle() {}
 
-// Link implements Linked. A connection is taken for open for a while after an answer.
+// Link takes a connection for open for a while after an answer.
 func (c *calls) Link() Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +92,7 @@ func (c *calls) Send(req Request) error {
 	return nil
 }
 
-// serve starts a goroutine for what is queued, unless one will come to it, or there are enough. Its caller holds mu.
+// serve starts a goroutine for what is queued, unless one will come to it, or there are enough. The caller holds mu.
 func (c *calls) serve() {
 	if len(c.queue) > 0 && !c.prompt && c.under < maxCalls {
 		c.prompt = true
@@ -102,7 +101,6 @@ func (c *calls) serve() {
 	}
 }
 
-// run executes what is queued, until nothing is left or another goroutine does.
 func (c *calls) run() {
 	prompt := true // this goroutine is the one that makes c prompt
 	defer func() { // also if the function ends its goroutine
@@ -126,7 +124,7 @@ func (c *calls) run() {
 	}
 }
 
-// take returns what is sent next, nil if nothing is queued.
+// take returns what is sent next, nil if nothing is.
 func (c *calls) take() []waiting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +142,7 @@ func (c *calls) take() []waiting {
 	return batch
 }
 
-// A call is one that is under way.
+// A call is under way.
 type call struct {
 	*calls
 	req *Request
@@ -180,7 +178,6 @@ var (
 	errNoType = errors.New("the call has returned a value of a type that no node answers with")
 )
 
-// guarded calls each, and turns a panic into an error.
 func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	var err error
 	defer func() {
@@ -192,7 +189,7 @@ func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	return c.each(ctx, req)
 }
 
-// look is called when the call is slow, so that others do not wait for it, and when it has taken too long.
+// look runs when the call is slow, so that others stop waiting for it, and again when it has taken too long.
 func (c *call) look() {
 	c.mu.Lock()
 	switch {
@@ -217,7 +214,7 @@ func (c *call) look() {
 	}
 }
 
-// end delivers the reply of the call, unless that is done. It returns false if the caller is to end.
+// end delivers the reply, unless look has. It returns false if the goroutine is to end.
 func (c *call) end(reply *Reply) (goesOn bool) {
 	c.watch.Stop()
 	c.mu.Lock()
@@ -236,7 +233,6 @@ func (c *call) end(reply *Reply) (goesOn bool) {
 	return goesOn
 }
 
-// deliver gives the sender of a request its reply.
 func (c *calls) deliver(req *Request, reply Reply) {
 	closed := reply.Err == ErrClientClosed //nolint:errorlint // set by each
 	c.mu.Lock()

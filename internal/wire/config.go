@@ -6,13 +6,12 @@ import (
 )
 
 const (
-	// defaultOutstanding is more than a healthy node ever owes: in a measurement with 1024
-	// goroutines, a lagging node reached 2048 at times. It also limits the memory that a frozen
-	// node costs. Without any limit, one frozen node stalled every caller of a stream for 21 s.
+	// defaultOutstanding is more than a healthy node owes: with 1024 goroutines a lagging node was measured at 2048.
+	// Without a limit, one frozen node stalled every caller of a stream for 21 s.
 	defaultOutstanding = 4096
 
-	// MaxOutstanding is the upper end of pool.WithOutstanding's range. It bounds the memory that a frozen
-	// node can cost.
+	// MaxOutstanding is the upper end of pool.WithOutstanding's range. It bounds the memory that a frozen node can
+	// cost.
 	MaxOutstanding = 16384
 
 	// maxOwed bounds requests of every kind, reserved ones included.
@@ -32,15 +31,13 @@ type Config struct {
 	Wrong error // why no Send can ever succeed
 }
 
-// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an
-// option is nil, out of range or unsuitable for the client. A Redsync calls Err, so that its first
-// operation fails at once instead of retrying.
+// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an option is nil, out
+// of range or unsuitable for the client. A Redsync asks first, so that it fails at once instead of retrying.
 func (c *Config) Err() error { return c.Wrong }
 
-// RestartGuard returns the maxExpiry of pool.WithRestartGuard, 0 without a guard. A Redsync calls it.
+// RestartGuard returns the maxExpiry of pool.WithRestartGuard, 0 without a guard.
 func (c *Config) RestartGuard() time.Duration { return c.Guard }
 
-// usable returns an error if req cannot be sent.
 func (c *Config) usable(req *Request) error {
 	if c.Wrong == nil && (len(req.Args) == 0 || req.To == nil) {
 		return errors.New("pool: a Request needs Args and To")
@@ -48,8 +45,8 @@ func (c *Config) usable(req *Request) error {
 	return c.Wrong
 }
 
-// admit returns an error if a node that owes that many replies has no room for another request.
-// limit applies to requests that are not reserved, maxOwed to the others.
+// admit returns an error if a node that owes so many replies has no room for another request. Reserved requests may go
+// beyond limit.
 func admit(owed, limit int, reserved bool) error {
 	if owed < limit || reserved && owed < maxOwed {
 		return nil
