@@ -6,9 +6,9 @@ import "time"
 // one.
 
 type (
-	// Failing is a Pool that may be unable to send anything, ever. Then a Redsync fails at once.
+	// Failing is a Pool that may never be able to send anything. Then a Redsync fails at once.
 	Failing interface {
-		// Err returns why the Pool cannot send, nil if it can.
+		// Err returns why the Pool cannot send, or nil.
 		Err() error
 	}
 
@@ -20,12 +20,12 @@ type (
 
 	// Located is a Pool that knows to which node it leads.
 	Located interface {
-		// Destination returns a comparable value that stands for the node. A Redsync refuses two Pools with equal
-		// destinations. NewJoint accepts one in each set, and counts them once unless their Keyspaces differ.
+		// Destination returns a comparable value for the node. A Redsync refuses two Pools with equal ones. NewJoint
+		// accepts one in each set, and counts them once unless their Keyspaces differ.
 		Destination() any
 	}
 
-	// Listed is a Pool whose String may differ from the node's entry in an address list.
+	// Listed is a Pool whose String may differ from its entry in an address list.
 	Listed interface {
 		// Listed returns that entry. NewJoint compares the entries of its two sets.
 		Listed() string
@@ -33,8 +33,8 @@ type (
 
 	// Keyed is a Pool of a server with several databases.
 	Keyed interface {
-		// Keyspace returns a comparable value that stands for the Pool's database, nil if not known. Pools of one
-		// server with equal keyspaces have the same keys. NewJoint needs it when one server is in both of its sets.
+		// Keyspace returns a comparable value for the Pool's database, nil if not known. NewJoint needs it when one
+		// server is in both sets.
 		Keyspace() any
 	}
 
@@ -44,48 +44,47 @@ type (
 		Together(a, b string) bool
 	}
 
-	// Partial is a Pool that may lead to a server with only some of the keys, such as a node of a Redis Cluster.
+	// Partial is a Pool that may lead to a server with only some of the keys, as in a Redis Cluster.
 	Partial interface {
-		// Partial returns why not every key can be used, nil if that is not known. Open and Ping ask it after the
-		// answer to a PING, and take such a node for one that has failed.
+		// Partial returns why not every key can be used, nil if that is not known. Open and Ping take such a node for
+		// one that has failed.
 		Partial() error
 	}
 
 	// Met is a Pool that knows whether this process has used its client before.
 	Met interface {
-		// MetBefore returns false on the first call for a client in this process, then true. A Pool that never knows
-		// which server answers always returns true. After false, or without Met, the first Lock of a Redsync waits
-		// until it knows the server.
+		// MetBefore returns false on the first call for a client in this process, then true. After false the first Lock
+		// of a Redsync waits until it knows the server, so a Pool that never knows returns true.
 		MetBefore() bool
 	}
 
-	// Shared is a Pool whose client other Pools may use, too. To the nodes, Redsyncs on the same clients, in the same
-	// order, are one process: they share subscriptions and the queue of waiters for each lock.
+	// Shared is a Pool whose client other Pools may use, too. Redsyncs on the same clients, in the same order, share
+	// subscriptions and the queue of waiters for each lock.
 	Shared interface {
-		// Client returns a comparable value that stands for the client, nil if there is none.
+		// Client returns a comparable value for the client, or nil.
 		Client() any
 
-		// Sibling returns another Pool of the client, with the same options. Closing one does not affect the other, so
-		// a user who closes a Pool ends no subscription that others share.
+		// Sibling returns another Pool of the client, with the same options, so that a user who closes one ends no
+		// subscription that others share.
 		Sibling() Pool
 	}
 
 	// Closable is a Pool whose client the user may close.
 	Closable interface {
 		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. A Redsync
-		// loses its locks if the nodes with open clients are no quorum.
+		// loses its locks if the other nodes are no quorum.
 		ClientClosed() bool
 	}
 
-	// Waiting is a Pool that knows how long the node has been silent.
+	// Waiting is a Pool that knows how long its node has been silent.
 	Waiting interface {
-		// Silent returns for how long the Pool has waited for an owed reply or a connection, 0 if it waits for neither.
-		// A Redsync gives up early on a node that earlier requests have waited for in vain.
+		// Silent returns for how long the Pool has waited for an owed reply or a connection. A Redsync gives up early
+		// on a node that earlier requests have waited for in vain.
 		Silent() time.Duration
 	}
 
-	// Linked is a Pool that opens a connection before it sends requests. A Redsync then gives the opening a deadline of
-	// its own: the node deadline begins when a request can be written.
+	// Linked is a Pool that opens a connection before it sends requests. The node deadline then begins when a request
+	// can be written.
 	Linked interface {
 		// Link describes the connection, or the attempt to open one.
 		Link() Link
@@ -94,9 +93,9 @@ type (
 	// Recalling is a Pool that can take requests back. Without it, a Close waits for requests that wait for a
 	// connection.
 	Recalling interface {
-		// Recall delivers NotSent and why for each request that waits for a connection, of which no byte was sent, if
-		// which returns true for it. The Conn of these replies is 0. The calling goroutine delivers them, perhaps while
-		// another reply is delivered. which must not block, and not use the Pool.
+		// Recall delivers NotSent and why, with Conn 0, for each request that waits for a connection and for which
+		// which returns true. The calling goroutine delivers them, perhaps while another reply is delivered. which must
+		// not block, and not use the Pool.
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxBatch bounds the requests of one Pipeline.
 const maxBatch = 512
 
 // A pipelined is a request in the form of a command of go-redis.
@@ -20,23 +19,21 @@ type pipelined struct {
 	*redis.Cmd
 	req   Request
 	again bool // the client may send it again: see pool.ViaClient
-	asked int  // how often the client has asked whether it may: after each error, perhaps also after the last one or a null
+	asked int  // how often the client has asked whether it may, also for an error or null that it passes on
 }
 
-// NoRetry reports whether go-redis must not send the command again.
 func (p *pipelined) NoRetry() bool {
 	p.asked++
 	return !p.again
 }
 
-// Clone keeps the promise of NoRetry on the copy.
 func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
 // batchPool serves a client for which the pool cannot open a stream, and any client with pool.ViaClient. It sends
 // through the client's Pipeline: while one batch is under way, further requests gather for the next. With
-// pool.ViaClient it sends single commands, by calls: a hook may know no others, because redsync v4 sends no others. It
+// pool.ViaClient it sends single commands, by calls: a hook may know no others, as redsync v4 sends no others. It
 // promises no order of execution, because the client may spread a pipeline over several connections and follow
 // redirects.
 type batchPool struct {
@@ -44,7 +41,7 @@ type batchPool struct {
 	client redis.UniversalClient
 	subs   subscriptions
 	share  share       // of a *redis.Client, whose node may belong to a Cluster
-	asked  atomic.Bool // that node has told that it is no part of a Cluster
+	asked  atomic.Bool // that node is no part of a Cluster
 }
 
 func newBatchPool(cfg Config, client redis.UniversalClient) *batchPool {
@@ -79,7 +76,6 @@ func (p *batchPool) Keyspace() any {
 	return nil
 }
 
-// usableClient returns the client if it is a *redis.Client, and not nil.
 func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
 	client, _ = p.client.(*redis.Client)
 	return client, client != nil
@@ -116,7 +112,7 @@ func (p *batchPool) ClientClosed() bool {
 	return p.severed || p.Wrong == nil && isClosed(p.client)
 }
 
-// MetBefore reports true: the pool never learns which server answers, so there is nothing to wait for.
+// MetBefore reports true, because the pool never learns which server answers.
 func (p *batchPool) MetBefore() bool { return true }
 
 // pipelinedOf copies the arguments: a hook may change them, and other nodes share them.
@@ -155,7 +151,6 @@ func (p *batchPool) sendBatch(batch []waiting) {
 	}
 }
 
-// seen returns a reply in which the end of the client is ErrClientClosed.
 func (p *batchPool) seen(reply Reply) Reply {
 	if errors.Is(reply.Err, redis.ErrClosed) {
 		reply.Err = ErrClientClosed
@@ -163,8 +158,8 @@ func (p *batchPool) seen(reply Reply) Reply {
 	return reply
 }
 
-// load makes the node know a script for which it has answered NOSCRIPT, if streams load that script, too. The sender
-// does not send the source when other nodes have decided, so a node that always answers last would never run it.
+// load loads a script for which the node has answered NOSCRIPT, if streams load it, too. A sender does not send the
+// source when other nodes have decided, so a node that always answers last would never run it.
 func (p *batchPool) load(req *Request, reply Reply) {
 	if !IsNoScript(reply.Err) {
 		return
@@ -176,7 +171,6 @@ func (p *batchPool) load(req *Request, reply Reply) {
 	}
 }
 
-// learn asks a node whether it serves every key, until it is known to be no part of a Cluster.
 func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 	var err error // the next PING tries again
 	defer recovered(&err)
@@ -192,7 +186,6 @@ func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 
 func (p *batchPool) Partial() error { return p.share.Partial() }
 
-// execute sends a batch, and returns the error of the whole batch. Each command also holds an error of its own.
 func (p *batchPool) execute(batch []*pipelined) (err error) {
 	defer recovered(&err)
 	pipe := p.client.Pipeline()
@@ -203,11 +196,10 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 	return err
 }
 
-// replyOf returns the reply of an executed command; failed is the error of its batch, if any.
+// replyOf returns the reply of a command; failed is the error of its batch.
 //
 // Without an answer the Fate is Unknown, because the client may have tried several connections. A command with neither
-// an error nor a value got no answer: go-redis reports a null as an error, and leaves commands untouched when a
-// greeting fails.
+// an error nor a value got no answer: go-redis leaves commands untouched when a greeting fails.
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
 	switch {

@@ -11,16 +11,16 @@ import (
 )
 
 // This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with
-// Func. A call may take as long as it likes, or never return.
+// Func. A call may never return.
 
 const (
-	// maxCalls is how many calls of one Pool may be under way. While calls end in time there is one.
+	// maxCalls bounds the calls under way. While calls end in time there is one.
 	maxCalls = 4
 
 	// slowCall is how long the next request waits for a call.
 	slowCall = 200 * time.Millisecond
 
-	// longestCall is when the context of a call ends. A little later its request counts as unanswered.
+	// longestCall is when the context of a call ends. A little later its request is Unknown.
 	longestCall = maxReadTimeout
 
 	// longestWait is how long a request waits for its call, unless it has a Within.
@@ -30,9 +30,9 @@ const (
 // calls is a queue of requests that calls of a function send, one by one or in batches.
 type calls struct {
 	Config
-	each  func(ctx context.Context, req *Request) Reply // sends a request, and waits for its reply
-	batch func(batch []waiting)                         // sends requests, and delivers the replies; used if each is nil
-	then  func(req *Request, reply Reply)               // called after a reply is delivered; may be nil
+	each  func(ctx context.Context, req *Request) Reply
+	batch func(batch []waiting)           // used if each is nil
+	then  func(req *Request, reply Reply) // called after delivery; may be nil
 
 	delivering sync.Mutex // a Receiver gets one reply at a time
 
@@ -41,10 +41,10 @@ type calls struct {
 	owed    int
 	heard   time.Time // when the node answered last
 	closed  bool
-	severed bool // the user has closed the client: no call can succeed any more
-	under   int  // how many goroutines are in run
-	stuck   int  // how many of them execute a call that has taken too long
-	prompt  bool // one of them executes a call that is not slow, or looks for the next one
+	severed bool // the user has closed the client
+	under   int  // goroutines in run
+	stuck   int  // how many execute a call that has taken too long
+	prompt  bool // one executes a call that is not slow, or looks for the next
 }
 
 // A waiting is a queued request.
@@ -92,7 +92,7 @@ func (c *calls) Send(req Request) error {
 	return nil
 }
 
-// serve starts a goroutine for what is queued, unless one will come to it, or there are enough. The caller holds mu.
+// serve starts a goroutine for what is queued if need be. The caller holds mu.
 func (c *calls) serve() {
 	if len(c.queue) > 0 && !c.prompt && c.under < maxCalls {
 		c.prompt = true
@@ -103,7 +103,7 @@ func (c *calls) serve() {
 
 func (c *calls) run() {
 	prompt := true // this goroutine is the one that makes c prompt
-	defer func() { // also if the function ends its goroutine
+	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.under--
@@ -124,7 +124,6 @@ func (c *calls) run() {
 	}
 }
 
-// take returns what is sent next, nil if nothing is.
 func (c *calls) take() []waiting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +151,7 @@ type call struct {
 	watch             *time.Timer
 }
 
-// execute sends a request and delivers the reply. It sets prompt to false if another goroutine has taken over.
+// execute sends a request. It sets prompt to false if another goroutine has taken over.
 func (c *calls) execute(next waiting, prompt *bool) {
 	if waited := time.Since(next.since); waited > cmp.Or(next.Within, longestWait) {
 		*prompt = true
@@ -197,7 +196,7 @@ func (c *call) look() {
 		c.mu.Unlock()
 	case !c.slow:
 		c.slow, c.prompt = true, false
-		c.watch.Reset(longestCall) // a call that ends with its context returns before
+		c.watch.Reset(longestCall) // later than a call that ends with its context
 		c.serve()
 		c.mu.Unlock()
 	default:
@@ -214,7 +213,7 @@ func (c *call) look() {
 	}
 }
 
-// end delivers the reply, unless look has. It returns false if the goroutine is to end.
+// end returns false if the goroutine is to end.
 func (c *call) end(reply *Reply) (goesOn bool) {
 	c.watch.Stop()
 	c.mu.Lock()

@@ -11,16 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file records which clients this process has used, and which nodes some of them have reached. A program that
-// makes new pools for every request is still one process to the nodes.
+// This file records which clients this process has used, and which nodes some have reached. A program that makes new
+// pools for every request is still one process to the nodes.
 
-// met holds the clients for which metBefore has been called.
 var met struct {
 	sync.Mutex // guards clients
 	clients    map[weak.Pointer[redis.Client]]struct{}
 }
 
-// metBefore reports whether this process has called it before with the same client. It does not keep the client alive.
+// metBefore reports whether this process has called it before with the same client.
 func metBefore(user *redis.Client) bool {
 	client := weak.Make(user)
 	met.Lock()
@@ -51,7 +50,6 @@ var reached struct {
 	by         map[weak.Pointer[redis.Client]]string
 }
 
-// noteReached notes the address at the other end of conn for a client without one of its own.
 func noteReached(user *redis.Client, conn net.Conn) {
 	if hasAddress(user.Options()) {
 		return
@@ -78,10 +76,9 @@ func forgetReached(client weak.Pointer[redis.Client]) {
 	delete(reached.by, client)
 }
 
-// remoteAddress returns the address at the other end of conn, "" if conn does not tell. A user's Dialer may have
-// returned any type, so a panic counts as none.
+// remoteAddress returns "" if conn, which a user's Dialer may have returned, does not tell or panics.
 func remoteAddress(conn net.Conn) (address string) {
-	var err error // a conn that panics tells no address
+	var err error
 	defer recovered(&err)
 	if at := conn.RemoteAddr(); at != nil {
 		address = at.String()
@@ -89,7 +86,6 @@ func remoteAddress(conn net.Conn) (address string) {
 	return address
 }
 
-// addressOf returns what texts call the node of a client.
 func addressOf(user *redis.Client) string {
 	opt := user.Options()
 	switch {

@@ -8,7 +8,7 @@ import (
 )
 
 // This file notices that the user has closed a client. go-redis does not close the connections of streams and
-// subscriptions, so they look at the client from time to time. That sends nothing.
+// subscriptions, so they look at the client, which sends nothing.
 
 // lookPause is the pause between looks. Package pool promises to notice within a second.
 const lookPause = 500 * time.Millisecond
@@ -25,8 +25,7 @@ func (clientClosed) Is(target error) bool {
 	return target == ErrClosed || target == redis.ErrClosed //nolint:errorlint // sentinels
 }
 
-// isClosed reports whether the user has closed client, false if the client does not show it. It sends nothing, and no
-// hook or limiter of the user's sees it.
+// isClosed reports whether the user has closed client, as far as that shows. No hook or limiter of the user's sees it.
 func isClosed(client redis.UniversalClient) bool {
 	var err error
 	switch client := client.(type) {
@@ -40,5 +39,5 @@ func isClosed(client redis.UniversalClient) bool {
 	return errors.Is(err, redis.ErrClosed)
 }
 
-// noPipeliner are options that go-redis refuses before it makes anything, but after it has refused a closed client.
+// noPipeliner are options that go-redis refuses, but only after it has refused a closed client.
 var noPipeliner = &redis.AutoPipelineOptions{MaxBatchSize: -1}

@@ -19,19 +19,19 @@ const (
 	// keptBuffer is the largest buffer that a connection reuses after writing it.
 	keptBuffer = 512 << 10
 
-	// renewPause is how long a connection serves before a NOAUTH, a READONLY or new credentials replace it. Otherwise a
-	// node that refuses on every connection would cause endless reconnects.
+	// renewPause is how long a connection serves before a refusal or new credentials replace it. Otherwise a node that
+	// answers NOAUTH or READONLY on every connection would cause endless reconnects.
 	renewPause = time.Second
 
 	// minLifetime applies if the user's ConnMaxLifetime is shorter.
 	minLifetime = time.Second
 )
 
-// connections counts the connections of all streams, so that numbers rise from one stream of a client to the next.
+// connections numbers the connections of all streams, so that Conn rises from one stream of a client to the next.
 var connections atomic.Uint64
 
-// A conn is one connection of a stream, after its handshake. One goroutine writes what is queued, another reads the
-// replies and delivers them.
+// A conn is one connection of a stream, after its greeting. One goroutine writes what is queued, another reads and
+// delivers replies.
 type conn struct {
 	net      net.Conn
 	queue    *queue
@@ -254,7 +254,6 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
-// explained returns err with what it means for a client of one address.
 func (c *conn) explained(err refusal) error {
 	if c.queue.share == nil {
 		return err
@@ -262,15 +261,14 @@ func (c *conn) explained(err refusal) error {
 	return c.queue.share.heard(err)
 }
 
-// outdated reports whether a new connection may do better, with newer credentials or at another server.
+// outdated reports whether a new connection may do better.
 func (c *conn) outdated(err refusal) bool {
 	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
 		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
 }
 
-// takeWritten makes what serve has taken the next batch, and reports whether that is anything.
 func (c *conn) takeWritten() bool {
-	clear(c.batch) // drop the references to what has been delivered
+	clear(c.batch)
 	c.queue.mu.Lock()
 	defer c.queue.mu.Unlock()
 	c.batch, c.written, c.next = c.written, c.batch[:0], 0
@@ -286,14 +284,12 @@ func (c *conn) retire() {
 	c.queue.nudge()
 }
 
-// leave ends the connection at once, because the client uses another node.
 func (c *conn) leave() {
 	c.retire()
 	c.abort(errMoved)
 }
 
-// renew retires the connection, so that the next one uses the current credentials. It waits for renewPause: otherwise
-// credentials that change all the time would let no connection serve.
+// renew retires the connection after renewPause: otherwise credentials that change all the time would let none serve.
 func (c *conn) renew() {
 	if left := renewPause - time.Since(c.opened); left > 0 {
 		time.AfterFunc(left, c.retire)
@@ -310,7 +306,6 @@ func (r bookingReader) Read(p []byte) (int, error) {
 	return r.net.Read(p)
 }
 
-// book subtracts the delivered replies from those in flight.
 func (c *conn) book() {
 	q := c.queue
 	q.mu.Lock()
@@ -326,7 +321,6 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence runs when silence.watch fires, and does what silence.check decides.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
@@ -344,8 +338,8 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace searches for a second connection while c stays silent, and gives c up if it finds one. The next search begins
-// when all tries of this one have ended: a node that is slow, and not dead, is not asked for more.
+// replace searches for a second connection while c stays silent, and gives c up if it finds one. A node that is slow,
+// and not dead, is not asked for more: the next search begins when all tries of this one have ended.
 func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	next, found := s.run(ctx)
 	if found {
@@ -366,7 +360,7 @@ func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	c.queue.mu.Unlock()
 }
 
-// succeeds makes next the successor of c if c stayed silent meanwhile, and reports whether it did. next may be nil.
+// succeeds makes next, if any, the successor of c if c stayed silent meanwhile.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
@@ -379,7 +373,6 @@ func (c *conn) succeeds(d *second, next *conn) bool {
 	return true
 }
 
-// abort makes read end, with cause as the reason.
 func (c *conn) abort(cause error) {
 	c.queue.mu.Lock()
 	if c.cause == nil {
@@ -417,8 +410,8 @@ func (c *conn) end(err error) {
 // notified heeds a push.
 //
 // During maintenance (FAILING_OVER and others) a stream waits longer for replies, as go-redis does, but at most
-// maxReadTimeout. It opens no second connection: the silence is announced, and another greeting would prove nothing.
-// Callers keep their deadlines. Unlike go-redis, a stream has its usual timeout on the connection that it moves to.
+// maxReadTimeout. It opens no second connection: the silence is announced. Callers keep their deadlines. Unlike
+// go-redis, a stream has its usual timeout on the connection that it moves to.
 func (c *conn) notified(p push) error {
 	if c.pushes++; c.pushes > maxPushes {
 		return errUnsolicited
@@ -454,7 +447,7 @@ func (c *conn) relax(timeout time.Duration) {
 
 var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
 
-// move opens the connection that replaces c, after a time. If it never can, c serves until the node ends it. If c has
+// move opens the connection that replaces c, after a time. If it cannot, c serves until the node ends it. If c has
 // moved itself, it serves for renewPause first: a node may tell each connection to move.
 func (c *conn) move(to string, after time.Duration) {
 	q := c.queue
@@ -481,7 +474,6 @@ func (c *conn) move(to string, after time.Duration) {
 	}
 }
 
-// lasts reports whether c lasts for so long.
 func (c *conn) lasts(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -531,7 +523,6 @@ func (c *conn) handOver(next *conn, wait time.Duration) {
 	}
 }
 
-// checkRested returns an error if the connection is closed, without waiting for the network.
 func (c *conn) checkRested(ctx context.Context) error {
 	for range unreadLooks {
 		err := glance(c.net)

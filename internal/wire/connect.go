@@ -13,23 +13,22 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file opens connections, for streams and for subscriptions. go-redis dials, and greets the node: HELLO, AUTH with
-// the current credentials, SELECT, CLIENT SETNAME, the user's OnConnect. Then the pool owns the connection.
+// This file opens connections. go-redis dials, and greets the node: HELLO, AUTH with the current credentials, SELECT,
+// CLIENT SETNAME, the user's OnConnect. Then the pool owns the connection.
 
 const (
-	// maxReadTimeout bounds how long a connection may be silent, even if the client allows more. Otherwise a stream on
-	// a frozen node could never be closed.
+	// maxReadTimeout bounds how long a connection may be silent. Otherwise a stream on a frozen node could never be
+	// closed.
 	maxReadTimeout = 5 * time.Second
 
-	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis, and how
-	// long it has to answer.
+	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis.
 	slowHandshake = 200 * time.Millisecond
 
 	defaultDialTimeout = 5 * time.Second
 )
 
-// open returns a connection to the node of a user's client, greeted as that client would greet it, without deadlines.
-// The end of ctx closes it.
+// open returns a connection to the node of a user's client, greeted as that client would greet it. The end of ctx
+// closes it.
 func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, err error) {
 	opened, step, user := &ownConn{}, "", client.Options()
 	if how.at != "" {
@@ -79,9 +78,8 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	return opened, hintedWithout(greet(bounded, opt, opened, &how), user.Password, opened.credentials)
 }
 
-// dialTLS dials with TLS, and adds a hint to its errors. A server without TLS does not answer the handshake, and the
-// user would learn only that it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks
-// plain Redis. sign may be nil.
+// dialTLS adds a hint to errors. A server without TLS does not answer the handshake, and the user would learn only that
+// it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks plain Redis.
 func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
 	if !dialsItself(user) {
 		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
@@ -161,18 +159,17 @@ func isPlain(ctx context.Context, network, addr string) bool {
 	return err == nil && (answer[0] == '+' || answer[0] == '-')
 }
 
-// ownOptions copies the options of a user's client for a client that greets one connection. The contract of Pool
-// requires each change.
+// ownOptions copies the options of a user's client for one that greets. The contract of Pool requires each change.
 func ownOptions(user *redis.Options) *redis.Options {
 	opt := *user
 	opt.ContextTimeoutEnabled = true // the context bounds the whole greeting
 	opt.MaxRetries = -1              // nothing is tried twice
 	opt.DialerRetries = 1            // report a dead node at once
-	opt.Protocol = 2                 // no push messages, unless open wants them
+	opt.Protocol = 2                 // no pushes, unless open wants them
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 
-	// Only one connection is used. But go-redis turns to its pipeline pool if the first pool fails to dial.
+	// Only one connection is used, but go-redis turns to its pipeline pool if the first pool fails to dial.
 	opt.PoolSize, opt.PipelinePoolSize = 2, 2
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.MaxConcurrentDials = 0
@@ -184,7 +181,7 @@ func ownOptions(user *redis.Options) *redis.Options {
 	opt.AutoPipelineOptions = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
-	opt.PushNotificationProcessor = nil // it is that of the user's client
+	opt.PushNotificationProcessor = nil
 	return &opt
 }
 

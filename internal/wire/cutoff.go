@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// This file tells at which command a connection ended. Some proxies end it at a command that they do not know, and say
-// nothing.
+// This file tells at which command a connection ended. Some proxies end it, without a word, at a command that they do
+// not know.
 
 // A cutOff is the end of a connection in place of the answer to a command.
 type cutOff struct {
 	command string // in upper case
-	hint    string // see cutHint
+	hint    string
 	error
 }
 
@@ -27,7 +27,7 @@ func (e *cutOff) Unwrap() error { return e.error }
 
 const alwaysHello = ", which go-redis always sends"
 
-// cutOffAt wraps err in a cutOff if it is the end of a connection and the command is known.
+// cutOffAt wraps err in a cutOff if it is the end of a connection.
 func cutOffAt(command string, err error) error {
 	if command == "" || !isEnd(err) || isCutOffAt(err, "") {
 		return err
@@ -35,7 +35,6 @@ func cutOffAt(command string, err error) error {
 	return &cutOff{command, cutHint(command), err}
 }
 
-// cutHint says how to do without a command.
 func cutHint(command string) string {
 	switch command {
 	case "HELLO":
@@ -50,19 +49,18 @@ func cutHint(command string) string {
 	return ""
 }
 
-// isCutOffAt reports whether err is a cutOff at a command, at any if command is empty.
+// isCutOffAt reports whether err is a cutOff at command; "" stands for any.
 func isCutOffAt(err error, command string) bool {
 	var cut *cutOff
 	return err != nil && errors.As(err, &cut) && (command == "" || cut.command == command)
 }
 
-// isEnd reports whether err says that the other side has ended the connection.
+// isEnd reports whether the other side has ended the connection.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// commandName returns the name of a command as errors show it.
 func commandName(args []any) string {
 	name := func(i int) string {
 		if i >= len(args) {
@@ -78,19 +76,18 @@ func commandName(args []any) string {
 	return first
 }
 
-// A commandNames reads the names of the commands that are written on a connection, in pieces of any size. It keeps
-// nothing else, because commands may hold passwords.
+// A commandNames reads the names of the commands that are written on a connection. It keeps nothing else, because
+// commands may hold passwords.
 type commandNames struct {
 	names []string
 
-	line    []byte // of a line that is not complete
+	line    []byte // incomplete
 	words   []any  // the first words of the command
-	left    int    // words that the command still has
-	reading int    // bytes missing of a word and its end; 0 at a line
-	word    []byte // if it is one of the first
+	left    int    // words still to come
+	reading int    // missing bytes of a word and its end
+	word    []byte
 }
 
-// write takes what is written. Anything but bulk strings ends the reading of names.
 func (c *commandNames) write(p []byte) {
 	for len(p) > 0 {
 		if c.reading > 0 {

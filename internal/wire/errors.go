@@ -17,8 +17,8 @@ import (
 // ErrClosed is the error of Send and of Subscribe after Close.
 var ErrClosed = errors.New("pool: closed")
 
-// IsNoScript reports whether err is a node's answer that it does not have the script of an EVALSHA, which was not run.
-// It is also true if OfScript has found that.
+// IsNoScript reports whether err is a node's answer that it does not have the script of an EVALSHA, or one that
+// OfScript has made.
 func IsNoScript(err error) bool {
 	if !answers(err, "NOSCRIPT") {
 		return LacksSHA(err)
@@ -28,13 +28,13 @@ func IsNoScript(err error) bool {
 }
 
 // IsDenied reports whether err is a node's answer that the client's user lacks a permission. The command did not run,
-// or a script ended where it used such a command.
+// or a script ended there.
 func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
 // WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, the
-// command or the key, or the client's user lacks a permission. It is false for a denial that ended a script.
+// command or the key, or the client's user lacks a permission. A denial that ended a script does not count.
 func WasNotRun(err error) bool {
 	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
 		return true
@@ -43,16 +43,14 @@ func WasNotRun(err error) bool {
 	return name == "eval" || name == "evalsha" // scripts use neither
 }
 
-// IsCrossSlot reports whether err is the answer of a Cluster's node that it does not have all keys of a command: they
-// are not in one slot (CROSSSLOT), or the slot is moving (TRYAGAIN). The command was not run. It must have several
-// keys.
+// IsCrossSlot reports whether err is a node's answer that the keys of a command are not in one slot (CROSSSLOT), or
+// that the slot is moving (TRYAGAIN). The command was not run. A command with one key is never refused so.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
 // IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
-// command was not run. A script ended at that key.
+// command was not run. A script ended there.
 func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
-// errForgotten ends a connection that has been replaced while it was silent.
 var errForgotten = errors.New("no reply while a second connection was opened")
 
 // IsSilence reports whether err is the end of a connection that was silent for too long. The node may be frozen, so
@@ -63,10 +61,9 @@ func IsSilence(err error) bool {
 
 // IsPermanent reports whether err says that the node will refuse every repetition until somebody changes the node or
 // the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
-// not have a command (IsUnknown) or the client's database, a key has another type (WRONGTYPE), the keys are not in one
-// slot (CROSSSLOT), INFO does not tell a restart guard the uptime, or a client of one address leads to a Cluster's node
-// that serves only some names. It is also true if the user has closed the pool or the client. Unlike IsDenied, it
-// counts answers to a greeting, too.
+// not have a command (IsUnknown) or the database, a key has another type, the keys are not in one slot, INFO does not
+// tell a restart guard the uptime, or the node serves only a part of a Cluster. It is also true if the user has closed
+// the pool or the client. Answers to a greeting count, too.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -79,7 +76,7 @@ func IsPermanent(err error) bool {
 	})
 }
 
-// ErrUnknownServer is why votes of a guarded node that answers without a Server do not count.
+// ErrUnknownServer is why the votes of a guarded node without a Server do not count.
 var ErrUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
 
 var permanent = []string{
@@ -87,13 +84,13 @@ var permanent = []string{
 	"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode",
 }
 
-// These begin the error of a script that used a denied command, before Redis 7.2 and since. Both come after ERR.
+// These begin the error of a script that used a denied command, before Redis 7.2 and since.
 const (
 	deniedInOldScript = "The user executing the script can't"
 	deniedInScript    = "ACL failure in script: "
 )
 
-// IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
+// IsRefusal reports whether err is a node's answer to a request.
 func IsRefusal(err error) bool {
 	if err == nil {
 		return false
@@ -102,8 +99,8 @@ func IsRefusal(err error) bool {
 	return isAnswer(err) && !errors.As(err, &other)
 }
 
-// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). The node
-// still prolongs and deletes keys.
+// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). It still
+// prolongs and deletes keys.
 func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
 
 // scriptEndedWith is answers, also for scripts on a Redis before 7.0.
@@ -136,8 +133,7 @@ func withoutPlace(err error) string {
 	return strings.TrimPrefix(text, "-") // an error that is the server's own, not a command's, keeps its sign
 }
 
-// answers reports whether err is a node's answer to a request and begins with prefix. An answer to the greeting tells
-// nothing about the request, so it does not count.
+// answers reports whether err is a node's answer to a request, not to the greeting, and begins with prefix.
 func answers(err error, prefix string) bool {
 	if err == nil || !redis.HasErrorPrefix(err, prefix) {
 		return false
@@ -158,7 +154,7 @@ type unanswered struct {
 	error
 }
 
-// noAnswer wraps err, which a user's function may have returned, in a comparable error with a short text.
+// noAnswer wraps err in a comparable error with a short text.
 func noAnswer(step string, err error) error {
 	return &unanswered{said(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
 }
@@ -167,7 +163,7 @@ func (e *unanswered) Error() string { return e.text }
 
 func (e *unanswered) Unwrap() error { return e.error }
 
-// recovered turns a panic in go-redis, or in a function of the user's, into an error.
+// recovered turns a panic in go-redis or in a user's function into an error.
 func recovered(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -191,8 +187,8 @@ func Cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
 }
 
-// said returns a text of a node or go-redis as errors show it: one line that a terminal does not obey, cut to
-// maxErrorText, without the arguments of an unknown command, which may be the value of a lock or a password.
+// said returns a text of a node or go-redis as errors show it: one short line that a terminal does not obey, without
+// the arguments of an unknown command, which may be the value of a lock or a password.
 func said(text string) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with:")
 	return foreign.Text(text, maxErrorText)
@@ -205,33 +201,30 @@ func shortened(err error) error {
 	return &shortError{err}
 }
 
-// A shortError shows of an error what said leaves.
+// A shortError shows what said leaves of an error.
 type shortError struct{ error }
 
 func (e *shortError) Error() string { return said(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
 
-// errPartial is why a client of one address does not suit a node of a Cluster.
 var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
 	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
 
-// errMoved ends a connection to a node that the client does not use any more.
 var errMoved = errors.New("the client has moved to another node")
 
 // What follows recognises the answer of a server or a proxy that does not have a command or lets nobody use it. Each
-// has words of its own. They count only at the beginning, because the names of locks may come later.
+// has words of its own. They count only at the beginning: the names of locks may come later.
 
-// IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it: the server
-// is old or of another kind, the command was renamed, or a proxy does not pass it on. The command did not run, or a
-// script ended there.
+// IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it. The command
+// did not run, or a script ended there.
 func IsUnknown(err error) bool {
 	_, is := unknownIn(err)
 	return is
 }
 
-// OfScript returns err, a node's answer to an EVALSHA, as one of which IsNoScript reports true if the node does not
-// have EVALSHA: EVAL may do.
+// OfScript returns err, a node's answer to an EVALSHA, as one of which IsNoScript is true if the node does not have
+// EVALSHA.
 func OfScript(err error) error {
 	if name, is := unknownIn(err); is && (name == "" && !isOfScript(err) || strings.EqualFold(name, "evalsha")) {
 		return &withoutSHA{err}
@@ -253,8 +246,7 @@ type withoutSHA struct{ error }
 
 func (e *withoutSHA) Unwrap() error { return e.error }
 
-// unknownIn reports whether err says that the node does not have a command. It returns the name of the command if the
-// text has it.
+// unknownIn reports whether err says that the node does not have a command, and returns its name if the text has it.
 func unknownIn(err error) (name string, is bool) {
 	if err == nil || !IsRefusal(err) || LacksSHA(err) {
 		return "", false
@@ -316,8 +308,7 @@ func endsThere(end string) bool {
 	return false
 }
 
-// unknownWords begin texts, after ERR and the place in a script. The name of the command may follow, in quotes of some
-// kind.
+// unknownWords begin texts, after ERR and the place in a script. The name of the command may follow.
 var unknownWords = []string{
 	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
 	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
@@ -334,11 +325,10 @@ func isFromScript(text string) bool {
 	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
 }
 
-// refusingWords follow the word command in texts, perhaps after a name and "is". The name may also come last, behind a
-// colon.
+// refusingWords follow the word command, perhaps after a name and "is". The name may also come last, behind a colon.
 var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
 
-// cutWords cuts words, which are in lower case, from the beginning of text, unless a letter follows.
+// cutWords cuts words from the beginning of text, unless a letter follows.
 func cutWords(text, words string) (rest string, found bool) {
 	n := len(words)
 	if len(text) < n || !strings.EqualFold(text[:n], words) {
@@ -350,7 +340,7 @@ func cutWords(text, words string) (rest string, found bool) {
 	return rest, true
 }
 
-// leadingName cuts the name of a command, perhaps in quotes, from the beginning of text.
+// leadingName cuts the name of a command, perhaps in quotes.
 func leadingName(text string) (name, rest string) {
 	text = strings.TrimLeft(text, " :'`\"")
 	n := 0

@@ -15,11 +15,9 @@ import (
 //
 // When the sentinels announce another master, go-redis closes every connection that the client's pool has to another
 // address. It cannot close ours. But the pool counts what it removes, and reading that counter sends nothing. So a
-// follower reads it every followPause, and a stream also before it writes. If it has risen, the follower looks where
-// the client's dial leads. Connections that lead elsewhere end at once.
-//
-// The counter also rises when a connection of the client breaks or becomes too old. The look then finds the same place.
-// So looks cost at most one connection for each that the client has lost.
+// follower reads it every followPause, and a stream also before it writes. If it has risen, perhaps because a
+// connection of the client broke, the follower looks where the client's dial leads. Connections that lead elsewhere end
+// at once.
 //
 // The counter tells nothing if the pool is empty, or if the user holds all its connections. Then the follower makes the
 // client connect, with a PING, if the pool has room. If no connection becomes idle even so, the follower looks every
@@ -28,7 +26,7 @@ import (
 const (
 	followPause = 25 * time.Millisecond
 	blindPause  = 500 * time.Millisecond
-	maxPause    = 2 * time.Second // pauses between looks that reach no node double up to this
+	maxPause    = 2 * time.Second // the longest pause between looks that reach no node
 
 	// lookTimeout bounds a look. looksApart separates looks under way, and maxLooks bounds them: a Dialer may ignore
 	// its context.
@@ -39,11 +37,10 @@ const (
 	// holdFor is how long a stream waits for a look before it writes.
 	holdFor = 100 * time.Millisecond
 
-	// greetPatience is how long a look waits for the run id at another address: a server may have several addresses.
-	// But a new master that does not answer is another place, too.
+	// greetPatience is how long a look waits for the run id at another address, because a server may have several.
 	greetPatience = 50 * time.Millisecond
 
-	// slowDial is how long a dial has lasted at least that a look interrupts.
+	// slowDial is the least age of a dial that a look interrupts.
 	slowDial = 250 * time.Millisecond
 )
 
@@ -60,13 +57,13 @@ func (p place) differs(from place) bool {
 	return p.address != "" && from.address != "" && p.address != from.address
 }
 
-// followers holds the follower of each client of Sentinel with a connection.
+// followers holds the follower of each client with connections.
 var followers struct {
 	sync.Mutex // locked before the mu of a follower
 	of         map[*redis.Client]*follower
 }
 
-// A follower watches the pool of one client of Sentinel while connections follow it.
+// A follower watches the pool of one client of Sentinel.
 type follower struct {
 	user *redis.Client
 	life context.Context //nolint:containedctx // of the follower
@@ -77,11 +74,11 @@ type follower struct {
 	seen   uint32 // removed connections when the last look began
 	latest *look  // the last that has begun; nil at first
 	found  *look  // the last that has arrived somewhere; nil at first
-	under  int    // how many looks are under way
+	under  int
 
-	doubtful bool          // a look is due at again, although the pool has removed nothing
-	again    time.Time     // when to look without a reason, or to make the client connect
-	pause    time.Duration // until the next again
+	doubtful bool      // a look is due at again, although the pool has removed nothing
+	again    time.Time // when to look without a reason, or to make the client connect
+	pause    time.Duration
 	pinging  bool
 	busy     time.Time // since when the pool has had no idle connection, or zero
 }
@@ -89,16 +86,16 @@ type follower struct {
 // A look finds out where the client's dial leads.
 type look struct {
 	began time.Time
-	told  bool          // the client has closed connections
-	at    place         // guarded by the follower's mu
-	done  chan struct{} // closed at its end
+	told  bool  // the client has closed connections
+	at    place // guarded by the follower's mu
+	done  chan struct{}
 }
 
 // A followed is a connection that follows a client, dialing or open.
 type followed struct {
 	*follower
 	began time.Time
-	leave func() // ends it, with errMoved
+	leave func()
 
 	// Guarded by the follower's mu.
 	open bool
@@ -128,7 +125,6 @@ func followClient(ctx context.Context, user *redis.Client, dialing func()) *foll
 	return c
 }
 
-// forget ends the following of c, and the follower after its last connection.
 func (c *followed) forget() {
 	followers.Lock()
 	defer followers.Unlock()
@@ -143,8 +139,8 @@ func (c *followed) forget() {
 	}
 }
 
-// opened records that the dial has led to a server, nil if unknown. leave ends the connection. opened returns errMoved
-// if a later look has led elsewhere: then the connection must not be used.
+// opened records where the dial has led; server may be nil. leave ends the connection. opened returns errMoved if a
+// later look has led elsewhere: then the connection must not be used.
 func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	at := place{address: remoteAddress(conn)}
 	if server != nil {
@@ -165,8 +161,8 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits, for holdFor at most, for a look that has begun because the client has closed connections. So a stream
-// writes nothing to a node that its client has left.
+// settle waits briefly for a look that has begun because the client has closed connections, so that a stream writes
+// nothing to a node that its client has left.
 func (c *followed) settle() {
 	l := c.notice()
 	if l == nil {
@@ -195,8 +191,7 @@ func (f *follower) run() {
 	}
 }
 
-// notice begins a look or a PING if it is due. It returns the latest look if the client has closed connections and
-// looks are under way.
+// notice begins what is due. It returns the latest look if the client has closed connections and looks are under way.
 func (f *follower) notice() *look {
 	stats := f.user.PoolStats()
 	now := time.Now()
@@ -241,7 +236,7 @@ func (f *follower) begin(now time.Time, told bool) {
 
 // ping makes the client connect. The client's own timeouts bound it.
 func (f *follower) ping() {
-	_ = f.pingOnce() // notice looks whether there is a connection
+	_ = f.pingOnce()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pinging = false
@@ -252,7 +247,7 @@ func (f *follower) ping() {
 }
 
 func (f *follower) pingOnce() (err error) {
-	defer recovered(&err) // the user's hooks may panic
+	defer recovered(&err)
 	return f.user.Process(f.life, onceOnly{redis.NewStatusCmd(f.life, "ping")})
 }
 
@@ -301,7 +296,7 @@ func (f *follower) looked(l *look, at place) {
 	}
 }
 
-// arrive ends connections that the look has shown to lead elsewhere, and slow dials that began before it.
+// arrive ends connections that lead elsewhere, and slow dials that began before the look.
 func (f *follower) arrive(l *look, at place) {
 	f.mu.Lock()
 	l.at = at
@@ -330,7 +325,6 @@ func (f *follower) arrive(l *look, at place) {
 	}
 }
 
-// dialFollowing opens a connection for a subscription that follows its client.
 func dialFollowing(parent context.Context, user *redis.Client, channel string) (wire, error) {
 	for {
 		ctx, end := context.WithCancelCause(parent) // parent ends with the connection
@@ -361,7 +355,7 @@ func (w *followingWire) receive(timeout time.Duration) (news, error) {
 	return n, moved(w.ctx, err)
 }
 
-// moved returns errMoved if that ended ctx and so caused err, otherwise err.
+// moved returns errMoved if that has ended ctx, and otherwise err.
 func moved(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errMoved { //nolint:errorlint // a sentinel
 		return errMoved

@@ -64,7 +64,6 @@ func replyOfFunc(value any, err error) Reply {
 	return Reply{Err: noAnswer("", err), Fate: Unknown}
 }
 
-// answerIn returns the answer of a node in err, or nil.
 func answerIn(err error) error {
 	if isAnswer(err) {
 		return err
@@ -78,13 +77,11 @@ func answerIn(err error) error {
 	return nil
 }
 
-// codes begin the errors of nodes.
 var codes = []string{
 	"ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "LOADING", "MASTERDOWN", "MISCONF", "MOVED",
 	"NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS", "WRONGTYPE",
 }
 
-// plainValue returns a value as a node's answer has it.
 func plainValue(value any) (plain any, known bool) {
 	switch v := value.(type) {
 	case nil:

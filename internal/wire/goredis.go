@@ -9,21 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// New returns a Pool for the node behind client. The package comment of pool says what a user sees of it.
+// New returns a Pool for the node behind client. Package pool says what a user sees of it.
 //
-// A *redis.Client has one stream, which all its pools share: see stream. silence.go says when a second connection
-// replaces the one in use, and maint.go how a stream follows maintenance. A stream asks for INFO server on each
-// connection. The answer becomes Reply.Server.
+// A *redis.Client has one stream, which all its pools share. With a *redis.ClusterClient or a *redis.Ring each request
+// goes through a stream to the node that has its key (routed.go), and each node has its own limit of outstanding
+// requests. Any other client, and each with pool.ViaClient, is used directly (batch.go). All these pools are
+// Subscribers.
 //
-// With a *redis.ClusterClient or a *redis.Ring each request goes through a stream to the node that has its key: see
-// routedPool. Each node has a limit of outstanding requests of its own.
-//
-// Any other client, and each with pool.ViaClient, is used directly: see batchPool.
-//
-// All these pools are Subscribers. If the user closes the client, streams and subscriptions end with ErrClientClosed
-// (closing.go).
-//
-// New starts nothing and never fails. If the client or an option is wrong, every Send returns an error.
+// If the user closes the client, streams and subscriptions end with ErrClientClosed. New starts nothing and never
+// fails. If the client or an option is wrong, every Send returns an error.
 func New(client redis.UniversalClient, cfg Config) Pool {
 	cfg.Outstanding = cmp.Or(cfg.Outstanding, defaultOutstanding)
 	if isNil(client) {

@@ -18,7 +18,7 @@ import (
 // greet makes go-redis greet the node at the other end of conn, and then calls ask.
 //
 // The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported success for commands
-// that it never sent (Pipelined). A call of OnConnect does prove it, because go-redis makes that call last, and only if
+// that it never sent (Pipelined). A call of OnConnect does prove it, because go-redis makes it last, and only if
 // nothing has failed. So the pool asks its questions in OnConnect and takes the connection back there. The command that
 // made go-redis connect is never sent.
 //
@@ -87,10 +87,9 @@ var (
 	errLost      = errors.New("a connection is opened once")
 )
 
-// A lentConn lends a connection to go-redis until the pool takes it back.
-//
-// go-redis reads only replies that the pool's own decoder has read completely before. Otherwise three malformed lines
-// could end the process: go-redis allocates whatever size a peer announces, and recurses as deep as arrays are nested.
+// A lentConn lends a connection to go-redis until the pool takes it back. go-redis reads only replies that the pool's
+// own decoder has read before: it allocates whatever size a peer announces, and recurses as deep as arrays are nested,
+// so three malformed lines could end the process.
 type lentConn struct {
 	net.Conn
 	state atomic.Int32
@@ -98,19 +97,19 @@ type lentConn struct {
 	// Only the reading goroutine uses these.
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // bytes not yet passed to go-redis
-	heard   bool          // something has arrived
-	whole   int           // how many bytes of arrived form a complete reply
-	pushed  []byte        // for the owner of the connection
-	broken  error         // the error that ended reading
-	refused error         // the last reply, if it was an error
-	replied int           // replies that have arrived
+	heard   bool
+	whole   int // length of a complete reply
+	pushed  []byte
+	broken  error // the error that ended reading
+	refused error // the last reply, if it was an error
+	replied int
 	written commandNames
 
 	// What is written behind the greeting: see opening.
-	behind  func() (encoded []byte, commands int) // nil once it is written, or if there is nothing to write
-	timeout time.Duration                         // for its answers
-	before  int                                   // replies of go-redis's before the answers
-	owed    int                                   // answers that are missing
+	behind  func() (encoded []byte, commands int) // nil if there is nothing to write
+	timeout time.Duration
+	before  int // replies of go-redis's before the answers
+	owed    int // answers that are missing
 	answers []any
 	at      time.Time // of the first answer
 
@@ -124,10 +123,9 @@ const (
 	closed
 )
 
-// greetingBuffer is the size of buffers of the greeting.
 const greetingBuffer = 4 << 10
 
-// maxGreeting bounds the memory for one reply of the greeting, commands of OnConnect included.
+// maxGreeting bounds the memory for one reply of the greeting.
 const maxGreeting = 1 << 20
 
 func newLentConn(conn net.Conn) *lentConn {
@@ -146,8 +144,8 @@ func (a arrivals) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeBack ends the lending. It returns an error if go-redis has closed the connection, or if the node has sent more
-// than it was asked for. It leaves a push, which may have arrived in part, to whoever reads next.
+// takeBack ends the lending. It fails if go-redis has closed the connection, or the node has sent more than it was
+// asked for. A push, which may have arrived in part, stays for the next reader.
 func (c *lentConn) takeBack() error {
 	switch {
 	case !c.state.CompareAndSwap(lent, takenBack):
@@ -175,7 +173,7 @@ func (c *lentConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, _ := c.arrived.Read(p[:min(len(p), c.whole)]) // that many bytes are there
+	n, _ := c.arrived.Read(p[:min(len(p), c.whole)])
 	c.whole -= n
 	return n, nil
 }
@@ -249,7 +247,7 @@ func (c *lentConn) takeAnswer() error {
 	return nil
 }
 
-// takeAnswers waits for the answers to what was written behind the greeting, nil if nothing was.
+// takeAnswers waits for the answers to what was written behind the greeting.
 func (c *lentConn) takeAnswers(ctx context.Context) ([]any, time.Time, error) {
 	deadline := time.Now().Add(c.timeout)
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
@@ -276,8 +274,8 @@ func (c *lentConn) replyOrPush() (any, error) {
 	return d.value(0)
 }
 
-// explained adds the last error reply of the node to the reason why a greeting failed. A node with too many clients
-// sends one unasked and closes the connection, while go-redis continues with its greeting.
+// explained adds the last error reply of the node to err. A node with too many clients sends one unasked and closes the
+// connection, while go-redis continues with its greeting.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
 		err = plainHint(err, c.arrived.Bytes(), c.heard)
@@ -292,7 +290,7 @@ func (c *lentConn) explained(err error) error {
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }
 
-// unanswered returns the name of the first command without a reply, "" if there is none.
+// unanswered returns the first command without a reply, or "".
 func (c *lentConn) unanswered() string {
 	if c.replied < len(c.written.names) {
 		return c.written.names[c.replied]

@@ -11,8 +11,7 @@ import (
 
 // This file adds hints to errors of connections that cannot be opened.
 
-// A knownRefusal is an error with which a node may answer a greeting. ends: it then ends the connection, whatever the
-// command is.
+// A knownRefusal is an error with which a node may answer a greeting. ends: then it ends the connection.
 type knownRefusal struct {
 	words, hint string
 	ends        bool
@@ -27,7 +26,6 @@ var refusals = []knownRefusal{
 	{words: "called without any password configured", hint: "the client has a password, and the node has none"},
 }
 
-// refusalIn returns the zero refusal if err, which may be nil, is none.
 func refusalIn(err error) knownRefusal {
 	for _, r := range refusals {
 		if isAnswer(err) && strings.Contains(err.Error(), r.words) {
@@ -44,7 +42,7 @@ func hinted(err error) error {
 	return err
 }
 
-// hintedDial adds a hint to the error of a dial if the TLS handshake failed.
+// hintedDial adds a hint if the TLS handshake failed.
 func hintedDial(err error) error {
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError
@@ -60,15 +58,13 @@ func hintedDial(err error) error {
 	return fmt.Errorf("the TLS handshake failed (does the node speak TLS on this port?): %w", err)
 }
 
-// errPlain is for a dial with TLS to a port that speaks plain Redis.
 var errPlain = errors.New("the client speaks TLS, and the node does not on this port: it answers plain Redis " +
 	"(use redis://, or the node's TLS port)")
 
 // tlsAlert begins the answer of a TLS server to anything else.
 var tlsAlert = []byte{0x15, 0x03}
 
-// plainHint adds a hint to the error of a greeting without TLS if the node answered with a TLS alert, or ended the
-// connection without a word.
+// plainHint adds a hint to the error of a greeting without TLS if the node seems to speak TLS.
 func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
 	case bytes.HasPrefix(arrived, tlsAlert):

@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds the hooks of a client. The pool does not call them, and a program that relies on one must learn of
-// that: without a hook that puts a prefix before keys the locks have other keys.
+// This file finds the hooks of a client, which the pool does not call. Without a hook that puts a prefix before keys,
+// for example, locks have other keys.
 
-// warnOfHooks writes a line, once for each client of the user's, if the client has hooks that the pool will not call.
-// node is one that the client leads to, or nil.
+// warnOfHooks writes a line, once for each client, if the pool will not call its hooks. node is one that the client
+// leads to, or nil.
 func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, name string, write func(line func())) {
 	if c.HooksAreKnown || c.ViaClient || c.Wrong != nil {
 		return
@@ -38,7 +38,7 @@ func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, n
 	})
 }
 
-// hooksOf returns the types of the hooks of a client. go-redis does not tell them, so it reads unexported fields.
+// hooksOf returns the types of a client's hooks, from unexported fields.
 func hooksOf(client redis.UniversalClient) (types []string) {
 	var err error // another version may have other fields
 	defer recovered(&err)
@@ -55,8 +55,8 @@ func hooksOf(client redis.UniversalClient) (types []string) {
 	return types
 }
 
-// errMock is the error of a client whose hooks answer in place of a server. Its address leads elsewhere: redismock has
-// that of a Redis on the same machine.
+// errMock is for a client whose hooks answer in place of a server. redismock gives it the address of a Redis on the
+// same machine.
 var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
 	"expect the commands of locks")
 
@@ -64,7 +64,6 @@ func isMock(client redis.UniversalClient) bool {
 	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
 }
 
-// warned holds the clients that a line has told of.
 var warned clients
 
 // clients is a set of clients that does not keep them alive.

@@ -5,25 +5,22 @@ import (
 	"time"
 )
 
-// This file tells a Redsync whether a connection is open, and what requests wait for meanwhile.
-
 // A Link is the connection of a Pool to its node, or the attempt to open one.
 type Link struct {
-	Open  bool          // a request can be written at once
-	Since time.Time     // when it was opened, or the opening began; zero if neither
-	Step  Step          // what the opening waits for
-	Sign  time.Time     // during the opening: when the dial ended or the node answered last, at first Since
+	Open  bool      // a request can be written at once
+	Since time.Time // when it was opened, or the opening began; or zero
+	Step  Step
+	Sign  time.Time     // of life during the opening: the end of the dial, or an answer; at first Since
 	Limit time.Duration // of a dial
 
-	// Distance is the longest wait for a sign of life while the last connection was opened: about a round trip, at most
-	// a second, 0 if not known.
+	// Distance is the longest wait for a sign of life while the last connection was opened, about a round trip; or 0.
 	Distance time.Duration
 }
 
 // A Step is a part of the opening of a connection.
 type Step uint8
 
-// The steps, in order. A dial includes TLS.
+// A dial includes TLS.
 const (
 	Dial Step = iota
 	Greeting
@@ -32,14 +29,14 @@ const (
 // String returns what the node has not answered.
 func (s Step) String() string { return [...]string{"dial", "greeting"}[s] }
 
-// A progress is how far the opening of a connection has come.
+// A progress is that of the opening of a connection.
 type progress struct {
 	since   time.Time
 	sign    atomic.Int64 // counted from since
 	greeted atomic.Bool  // a dial has ended
 }
 
-// dialed notes that a dial has ended. A further one is no news: a machine that has stopped accepts each.
+// dialed ignores a further dial: a machine that has stopped accepts each.
 func (p *progress) dialed() {
 	if p != nil && !p.greeted.Swap(true) {
 		p.heard()

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file remembers which servers have the scripts. A program may make a client for each lock, and then the scripts
-// would be most of what it sends.
+// This file remembers which servers have the scripts. They would be most of what a program sends that makes a client
+// for each lock.
 
-// loadedFor is how long scripts count as loaded. If somebody has flushed them, the server answers NOSCRIPT.
+// loadedFor is how long scripts count as loaded. A server that has lost them answers NOSCRIPT.
 const loadedFor = 10 * time.Second
 
 var loaded struct {
@@ -30,7 +30,7 @@ func (l loading) lasts() bool {
 	return since >= 0 && since < loadedFor
 }
 
-// addressKey stands for the address of a client, "" if a Dialer of the user's decides where it leads.
+// addressKey is "" if a Dialer of the user's decides where the address leads.
 func addressKey(user *redis.Options) string {
 	if user.Addr == ofSentinel || !dialsItself(user) {
 		return ""
@@ -38,7 +38,6 @@ func addressKey(user *redis.Options) string {
 	return user.Network + " " + user.Addr
 }
 
-// loadedAt returns the recent loading of all scripts at an address.
 func loadedAt(address string) (l loading, is bool) {
 	loaded.Lock()
 	defer loaded.Unlock()
@@ -69,12 +68,12 @@ func (q *questions) note(address string, server *Server, answers []any) {
 	loaded.at[address] = loading{*server, q.scripts}
 }
 
-// isOf reports whether the server that answers now is that of l, and the same process.
+// isOf reports whether the process that answers now is that of l.
 func (l loading) isOf(now *Server) bool {
 	return now != nil && now.RunID == l.server.RunID && now.Uptime+time.Second >= now.At.Sub(l.server.At)
 }
 
-// askAgain asks all questions, the scripts included, of a server that is not that of the loading.
+// askAgain asks all questions if the server is not that of the loading.
 func askAgain(ctx context.Context, cn *redis.Conn, q *questions) (*Server, error) {
 	return askServer(ctx, cn, q, &ownConn{})
 }

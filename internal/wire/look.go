@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// This file looks at a connection that has rested before it carries the next request. The process may have been frozen
-// (a suspended machine, a paused container), and the node or a proxy may have closed the connection meanwhile.
-// Otherwise the next request would often be written before read learns of that, and its fate would be unknown.
+// This file looks at a connection that has rested before it carries the next request. While the process was frozen (a
+// suspended machine, a paused container), the node or a proxy may have closed it. Otherwise the next request would
+// often be written before read learns of that, and its fate would be unknown.
 
 const (
-	// rest is how long a connection carries nothing before a look. A look takes less than a microsecond, so looks take
-	// at most 0.01 % of the time.
+	// rest is how long a connection carries nothing before a look, which takes less than a microsecond.
 	rest = 10 * time.Millisecond
 
 	// Data that nobody has asked for, such as the alert that ends TLS, hides what follows it. So a look waits until
-	// read has taken the data, but not for long: read may be in the middle of something larger.
+	// read has taken it, but not for long.
 	unreadLooks = 10
 	unreadPause = time.Millisecond
 )
 
-// hasRested reports whether nothing was carried for a while. It goes by both clocks: the monotonic clock stops while a
-// machine is suspended, and the wall clock can be set back.
+// hasRested goes by both clocks: the monotonic one stops while a machine is suspended, and the wall clock can be set
+// back.
 func hasRested(last, now time.Time) bool {
 	return now.Sub(last) >= rest || now.Round(0).Sub(last.Round(0)) >= rest
 }
@@ -34,7 +33,7 @@ var (
 )
 
 // glance returns errClosed if the other side has closed a connection, errUnread if there is data to be read, otherwise
-// nil, also if the connection does not tell.
+// nil.
 func glance(conn net.Conn) (found error) {
 	defer func() {
 		if recover() != nil { // a user's Dialer may have returned any type
@@ -52,7 +51,7 @@ func glance(conn net.Conn) (found error) {
 	// Control, unlike Read, does not wait for the reading goroutine.
 	var unread bool
 	if raw.Control(func(fd uintptr) { unread, err = peek(fd) }) != nil || err != nil {
-		return errClosed // on our side, or on the other
+		return errClosed
 	}
 	if unread {
 		return errUnread
@@ -60,7 +59,6 @@ func glance(conn net.Conn) (found error) {
 	return nil
 }
 
-// socketOf returns the socket below conn, nil if conn hides it.
 func socketOf(conn net.Conn) syscall.Conn {
 	for range 8 { // a wrapper may lead to itself
 		switch c := conn.(type) {

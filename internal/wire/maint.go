@@ -11,19 +11,16 @@ import (
 )
 
 // This file heeds notifications of maintenance, as Redis Enterprise and cloud services push them: the endpoint moves, a
-// failover begins. A connection of the pool asks for them if the user's client does (Protocol 3, and a
-// MaintNotificationsConfig whose Mode is not disabled).
-//
-// The node is asked in a round trip that is made anyway. If the user's client has met a node without notifications, it
-// has stopped asking, and so does the pool.
+// failover begins. A connection asks for them, in a round trip that is made anyway, if the user's client does (Protocol
+// 3, and a MaintNotificationsConfig whose Mode is not disabled). If the client has met a node without them, both stop
+// asking.
 
 const (
-	// A new connection is tried so often, and so long after a failure. The old one serves meanwhile.
+	// A new connection is tried so often, and so long after a failure.
 	moveTries = 3
 	movePause = 500 * time.Millisecond
 
-	// moveWait is how long, at least, requests wait for the old connection to answer what it owes once the new one is
-	// there.
+	// moveWait is how long, at least, requests wait for answers of the old connection once the new one is there.
 	moveWait = 100 * time.Millisecond
 
 	// maxPushes bounds the pushes without a reply between them.
@@ -35,8 +32,8 @@ const (
 // A heed says which notifications a user's client heeds.
 type heed struct {
 	wanted   bool
-	must     bool          // a node without notifications is of no use to the client
-	endpoint string        // the type of the addresses that a node names
+	must     bool          // a node without them is of no use
+	endpoint string        // which addresses a node names
 	relaxed  time.Duration // the read timeout during maintenance
 }
 
@@ -44,7 +41,7 @@ func heedOf(user *redis.Client) heed {
 	if user.Options().Protocol != 3 || user.GetMaintNotificationsManager() == nil {
 		return heed{}
 	}
-	// go-redis changes the Mode while it connects. WithTimeout copies the options under the mutex.
+	// go-redis changes the Mode while it connects, under a mutex that WithTimeout locks.
 	config := user.WithTimeout(0).Options().MaintNotificationsConfig
 	if !config.IsEnabled() {
 		return heed{}
@@ -55,8 +52,8 @@ func heedOf(user *redis.Client) heed {
 	}
 }
 
-// on returns what is heeded of a node that has been greeted. Like go-redis it asks nothing of a node that has refused
-// HELLO: some proxies end the connection at an unknown command.
+// on returns what is heeded of a greeted node. Like go-redis it asks nothing of a node that has refused HELLO: some
+// proxies end the connection at an unknown command.
 func (h heed) on(greeted *ownConn) (heed, error) {
 	switch {
 	case !greeted.refusedHello:
@@ -76,8 +73,8 @@ func (h heed) args() []any {
 	return []any{"client", "maint_notifications", "on", "moving-endpoint-type", h.endpoint}
 }
 
-// moveOf returns what a MOVING says: to which address to move, and after what time. "" stands for the client's own
-// address. It leads elsewhere only then, so go-redis waits for half of the time that the node gives.
+// moveOf returns what a MOVING says: where to move, and after what time. to is "" for the client's own address. That
+// leads elsewhere only later, so go-redis waits for half of the time given.
 func moveOf(p push) (to string, after time.Duration, is bool) {
 	if len(p) < 3 || p[0] != maintnotifications.NotificationMoving {
 		return "", 0, false
@@ -101,7 +98,6 @@ func moveOf(p push) (to string, after time.Duration, is bool) {
 	return to, 0, true
 }
 
-// A movedError ends the connection of a subscription whose client goes elsewhere.
 type movedError struct{ to string } // "" for the client's own address
 
 func (e *movedError) Error() string { return "the node has asked to move" }

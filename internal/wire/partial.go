@@ -9,11 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds out that a client of one address leads to a node of a Redis Cluster. Such a node answers PING, and
-// serves only the names in its own slots. A Cluster whose only master has all slots is no mistake.
+// This file finds out that a client of one address leads to a node of a Redis Cluster, which serves only the names in
+// its own slots.
 
-// A share is what is known of the part of all keys that a node serves, by redirections and by what the node says of
-// itself.
+// A share is what is known of the part of all keys that a node serves.
 type share struct{ why atomic.Pointer[error] }
 
 func (s *share) Partial() error {
@@ -33,7 +32,7 @@ func (s *share) set(why error) {
 
 func isElsewhere(err error) bool { return answers(err, "MOVED ") || answers(err, "ASK ") }
 
-// heard explains the error of a reply if another node serves the key.
+// heard explains an error that says that another node serves the key.
 func (s *share) heard(err error) error {
 	if err == nil || !isElsewhere(err) {
 		return err
@@ -42,7 +41,7 @@ func (s *share) heard(err error) error {
 	return fmt.Errorf("%w: %w", errPartial, err)
 }
 
-// learn asks a node in the mode of a Cluster for its slots.
+// learn asks a Cluster's node for its slots: a single master with all of them is no mistake.
 func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Context, args ...any) *redis.Cmd) error {
 	if mode == "" {
 		return nil // not known, so nothing changes
@@ -68,7 +67,6 @@ func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Cont
 // clusterMode is the mode of a Cluster's node in HELLO and INFO.
 const clusterMode = "cluster"
 
-// modeIn returns the mode in an answer to HELLO, or "".
 func modeIn(hello any) string {
 	pairs, _ := hello.([]any)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -80,7 +78,7 @@ func modeIn(hello any) string {
 	return ""
 }
 
-// hasAllSlots reports whether the node that answered CLUSTER NODES so is a master with all slots.
+// hasAllSlots reads an answer to CLUSTER NODES.
 func hasAllSlots(nodes string) bool {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)

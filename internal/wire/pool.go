@@ -1,8 +1,8 @@
 // Package wire is one node of a Redsync: an ordered stream of requests, each answered exactly once. It knows nothing
-// about locks. [New] makes a Pool from a go-redis client, and [Func] from a function. Users see both through package
-// pool, which has the options.
+// about locks. [New] makes a Pool from a go-redis client, and [Func] from a function. Package pool shows both to users,
+// and has the options.
 //
-// A [Pool] may have optional methods: see abilities.go. README.md shows the layers, and says what is easy to get wrong.
+// A [Pool] may have optional methods: see abilities.go. README.md shows the layers.
 package wire
 
 import (
@@ -20,20 +20,17 @@ import (
 //   - Before the node gave a reply with a Conn other than 0, it had executed every Answered request that the same Pool
 //     accepted earlier.
 //   - All methods may be called from many goroutines at once.
-//
-// Optional methods are those of [Subscriber] and of the interfaces in abilities.go.
 type Pool interface {
 	// Send queues req behind everything sent before it. An error means that the request was refused and will never be
-	// executed: ErrClosed, an *OutstandingError if the node owes too many replies, or why the pool can never send.
+	// executed: ErrClosed, an *OutstandingError, or why the pool can never send.
 	Send(req Request) error
 
 	// CloseIdle ends connections and background work once no reply is outstanding. The next Send starts them again.
 	// Subscriptions stay.
 	CloseIdle()
 
-	// Close refuses every later Send with ErrClosed. It ends subscriptions at once, and connections and background work
-	// once no reply is outstanding. It does not wait, and never closes a client that the user made. A second Close does
-	// nothing.
+	// Close refuses every later Send with ErrClosed, ends subscriptions at once, and otherwise does what CloseIdle
+	// does. It does not wait, and never closes a client that the user made. A second Close does nothing.
 	Close() error
 
 	// String names the node, for messages.
@@ -42,23 +39,21 @@ type Pool interface {
 
 // A Request is one command on its way to a node.
 type Request struct {
-	// Args is the whole command, its name first: "set", key, value, ... Elements are strings or integers; a Pool need
-	// not accept other types. A Pool only reads Args, because all nodes of a round share one slice. Keys are where
-	// Redis expects them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, CLIENT, ...)
-	// must not be sent.
+	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args,
+	// because all nodes of a round share one slice. Commands that block or change their connection (BLPOP, SUBSCRIBE,
+	// MULTI, SELECT, CLIENT, ...) must not be sent.
 	Args []any
 
-	// RESP is Args as encoded by AppendCommand, or nil. A sender sets it to encode a command for many nodes once. A
-	// Pool only reads RESP, and only until Send returns. Code that passes a request on with other Args must clear RESP.
+	// RESP is Args as encoded by AppendCommand, or nil. It lets a sender encode a command once for many nodes. A Pool
+	// reads RESP only until Send returns. Code that passes a request on with other Args must clear RESP.
 	RESP []byte
 
-	// Reserved marks a request that Send must accept beyond the limit of pool.WithOutstanding, such as
-	// the release of a key that this pool has set. At most 32,768 requests of any kind may be
-	// outstanding.
+	// Reserved marks a request that Send accepts beyond the limit of pool.WithOutstanding, such as the release of a
+	// key. At most 32,768 requests of any kind may be outstanding.
 	Reserved bool
 
-	// Within is how soon the sender wants the reply; 0 means no preference. The request does not end after that time.
-	// But if a stream's connection is silent for longer, the stream tries to reach the node on another one.
+	// Within is how soon the sender wants the reply; 0 means no preference. If a stream's connection is silent for
+	// longer, the stream tries to reach the node on another one. The request does not end.
 	Within time.Duration
 
 	// To receives the reply, together with Tag.
@@ -88,14 +83,13 @@ type Reply struct {
 	// this answer.
 	Resent bool
 
-	// Conn is the number of the connection that the reply came on. Each new connection has a higher number, also across
-	// the Pools of one client. Conn is never lower than in an earlier reply. So a restarted node answers with a higher
-	// Conn than before. Conn is 0 when the pool cannot promise the node's order of execution.
+	// Conn is the number of the connection that the reply came on, 0 if the pool cannot promise the node's order of
+	// execution. A new connection has a higher number, also across the Pools of one client, so a restarted node answers
+	// with a higher Conn. Conn never falls from one reply to the next.
 	Conn uint64
 
-	// Server is the process that answered. It is nil if the Fate is not Answered, if the pool does not ask, and if the
-	// node refuses INFO or answers it incompletely. With pool.WithoutIdentity it is nil unless there is a restart
-	// guard.
+	// Server is the process that answered, nil if that is not known: the node was not asked, or refuses INFO, or the
+	// pool has pool.WithoutIdentity and no restart guard.
 	Server *Server
 }
 
@@ -137,15 +131,12 @@ func (e *OutstandingError) Error() string {
 
 // A Subscriber is a Pool that can also listen to what clients PUBLISH on the node. Pools of New implement it.
 //
-// Redis delivers a message at most once. A message published while there is no connection is lost, and the only sign of
-// that is another call of Subscribed. So code that waits for a message needs a second way to make progress, such as a
-// timer.
+// A message published while there is no connection is lost, and only another call of Subscribed tells of that. So code
+// that waits for a message needs a second way to make progress, such as a timer.
 type Subscriber interface {
 	// Subscribe listens to channel until the Subscription or the Pool is closed, or the node refuses. It does not wait
-	// for the node. It reports to the Listener, perhaps before it returns.
-	//
-	// Each Subscription uses one goroutine and one connection. The client's user needs permission for SUBSCRIBE and the
-	// channel (+subscribe &channel).
+	// for the node, and may report to the Listener before it returns. It uses one goroutine and one connection. The
+	// client's user needs permission for SUBSCRIBE and the channel (+subscribe &channel).
 	//
 	// An error means that nothing was started: ErrClosed, an empty channel, a nil Listener, or why the Pool can never
 	// send.
@@ -153,8 +144,8 @@ type Subscriber interface {
 }
 
 // A Listener receives the messages of a Subscription and the changes of its state. Its methods are called one at a
-// time, from a goroutine of the Subscription. They must not block: the node closes the connection of a client that
-// reads too slowly. They may call Close, and methods of the Pool.
+// time. They must not block: the node closes the connection of a client that reads too slowly. They may call Close, and
+// methods of the Pool.
 //
 // The calls follow the pattern
 //
@@ -163,39 +154,34 @@ type Subscriber interface {
 // which Close may end at any point. A client that the pool uses directly reconnects by itself, so Subscribed may come
 // twice in a row.
 type Listener interface {
-	// Subscribed: the node has confirmed the subscription. Messages published from now on are delivered while the
-	// connection lasts. It is called again after every reconnect.
+	// Subscribed: the node has confirmed the subscription, at first or after a reconnect. Messages published from now
+	// on are delivered while the connection lasts.
 	Subscribed()
 
 	// Message is called with the payload of each message, in the order of publication, at most once.
 	Message(payload string)
 
-	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err says why. It is
-	// called after every failed attempt. The Subscription keeps trying until Close or Refused. The pause before the
-	// next attempt doubles from 50 ms to 1 s, and up to half of it is added at random. It starts over after a
-	// connection that lasted at least a second. It is half a minute if HangsUp(err).
+	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err says why. Each failed
+	// attempt calls it. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it is added at
+	// random. It starts over after a connection that lasted at least a second. It is half a minute if HangsUp(err).
 	//
-	// A silent connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s. A PING is sent
-	// after every 2 s of silence, so that happens 3 to 5 s after the node falls silent.
+	// A connection on which nothing arrives for 5 s is given up. A PING is sent after every 2 s of silence, so that
+	// happens 3 to 5 s after the node falls silent.
 	Unsubscribed(err error)
 
-	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH, ...); err wraps its
-	// answer, a redis.Error. Or the user has closed the client, and err is ErrClientClosed. Refused is called at most
-	// once, and last. Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password, which may be
-	// changed) go to Unsubscribed.
+	// Refused: the node does not let the client's user SUBSCRIBE to the channel; err wraps its answer, a redis.Error.
+	// Or the user has closed the client, and err is ErrClientClosed. The Subscription has ended. Temporary errors
+	// (LOADING, BUSY, ...) and errors of the greeting go to Unsubscribed.
 	Refused(err error)
 }
 
-// A Subscription is what Subscribe has started. It listens to one channel.
+// A Subscription is what Subscribe has started.
 type Subscription interface {
 	// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running,
 	// and none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call
-	// from a method of any Listener does not wait: a method of this Listener may still be running after it. The Pool's
-	// Close does not wait either.
+	// from a method of any Listener does not wait. Nor does the Pool's Close.
 	//
-	// The connection and the goroutine end at once. Only a Dialer that ignores its context delays that. If the pool
-	// uses the client directly, an attempt to connect ends with the client's own timeouts.
-	//
-	// A second Close waits in the same way.
+	// A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays
+	// it up to the client's own timeouts.
 	Close()
 }

@@ -10,25 +10,24 @@ import (
 
 // A queue holds the requests of a stream that no connection has taken yet, and counts the replies that the node owes.
 //
-// Once a connection has taken a request, it is answered on that connection, or its Fate is Unknown. Requests still
-// queued when a connection ends go out on the next one, or get NotSent if none can be opened. So a request is written
-// at most once.
+// A request that a connection has taken is answered on it, or Unknown. What is still queued when a connection ends goes
+// out on the next one, or gets NotSent if none can be opened. So a request is written at most once.
 type queue struct {
-	mu            sync.Mutex    // guards what follows, up to quiet
-	requests      []queued      // in order
-	encoded       []byte        // the encoding of requests
-	within        time.Duration // the least Within of requests
+	mu            sync.Mutex // guards what follows, up to quiet
+	requests      []queued
+	encoded       []byte        // of requests
+	within        time.Duration // of requests, the least
 	stopped       atomic.Bool   // submit refuses requests
 	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a second connection is searched
 	quiet         time.Time     // when replies were last delivered
-	elsewhere     string        // of the next connection; "" for the client's own address
+	elsewhere     string        // of the next connection, or ""
 
-	// life ends with the stream, with ErrClientClosed as its cause if the user has closed the client.
+	// life ends with the stream. Its cause is ErrClientClosed if the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
 
 	distance distance
-	opening  atomic.Pointer[progress] // of a stream that opens a connection; otherwise nil
+	opening  atomic.Pointer[progress] // nil if no connection is being opened
 
 	identified atomic.Bool // a pool wants to know which server answers
 	connected  atomic.Bool // a connection has been tried
@@ -36,22 +35,22 @@ type queue struct {
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
-	migrated func() // called when slots of a Cluster's node have moved
-	share    *share // nil if the user's client has several nodes
+	migrated func() // a Cluster's slots have moved
+	share    *share // nil for a client of several nodes
 
-	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
+	// owed counts the requests whose Receive has not been called. It is raised under mu.
 	owed atomic.Int64
 
 	// wake holds a token when there may be work to do.
 	wake chan struct{}
 }
 
-// queued is what remains of a request after its command was encoded.
+// queued is a request after it was encoded.
 type queued struct {
 	to   Receiver
 	tag  int
 	view *serverView // of the pool that sent it
-	name string      // of the command
+	name string
 }
 
 var errStopped = errors.New("pool: stream stopped")
@@ -98,7 +97,6 @@ func (q *queue) encode(req *Request) (err error) {
 	return err
 }
 
-// severed reports whether the user has closed the client.
 func (q *queue) severed() bool {
 	return context.Cause(q.life) == ErrClientClosed //nolint:errorlint // a sentinel
 }
@@ -117,8 +115,7 @@ func (q *queue) nudge() {
 	}
 }
 
-// scriptsAgain is how long no connection loads scripts after one has ended at that. The end may have been a
-// coincidence.
+// scriptsAgain is how long no connection loads scripts after one has ended at that, perhaps by coincidence.
 const scriptsAgain = time.Minute
 
 func (q *queue) loadsScripts() bool {
@@ -133,7 +130,6 @@ func (q *queue) finish() {
 	q.nudge()
 }
 
-// fail delivers r to requests without an answer.
 func (q *queue) fail(requests []queued, r Reply) {
 	for _, req := range requests {
 		q.owed.Add(-1)
@@ -156,7 +152,7 @@ func (q *queue) destination() string {
 	return q.elsewhere
 }
 
-// tried makes later connections lead to the client's own address, unless the attempt to connect to at was cancelled.
+// tried makes later connections lead to the client's own address, unless the attempt was cancelled.
 func (q *queue) tried(ctx context.Context, at string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// This file takes back requests of which nothing was sent. A Redsync that closes does so, because a connection may take
-// long to open.
+// This file takes back requests of which nothing was sent, for a Redsync that closes.
 
 // Recall leaves the requests of an open connection alone: they are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {

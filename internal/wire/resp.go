@@ -17,7 +17,6 @@ const (
 	// readBuffer is the size of a read buffer, and of the longest line.
 	readBuffer = 16 << 10
 
-	// maxDepth and maxReply bound the nesting and the memory, in bytes, of a reply or a push.
 	maxDepth = 32
 	maxReply = 16 << 20
 
@@ -68,7 +67,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 func appendHeader(b []byte, kind byte, n int) []byte {
 	const digits = "0123456789"
 	switch {
-	case n < 10: // most lengths are short, and every command passes here
+	case n < 10:
 		return append(b, kind, digits[n], '\r', '\n')
 	case n < 100:
 		return append(b, kind, digits[n/10], digits[n%10], '\r', '\n')
@@ -94,7 +93,7 @@ func appendDigits(b, digits []byte) []byte {
 	return append(b, crlf...)
 }
 
-// A refusal is an error that a node answered with. It is a redis.Error.
+// A refusal is an error that a node answered with.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -111,8 +110,8 @@ var okReply any = "OK"
 // A push is what a node sends without being asked, in RESP3 only.
 type push []any
 
-// readReply reads one reply: nil, string, int64, []any of these, or refusal. Or it returns a push. After an error the
-// connection cannot be used any more.
+// readReply reads one reply: nil, string, int64, []any of these, or refusal. Or it returns a push. An error ends the
+// connection.
 func readReply(r *bufio.Reader) (any, error) {
 	d := decoder{Reader: r, left: maxReply}
 	return d.value(0)
@@ -120,7 +119,7 @@ func readReply(r *bufio.Reader) (any, error) {
 
 type decoder struct {
 	*bufio.Reader
-	left int // how many bytes the rest of the reply may take in memory
+	left int // memory for the rest of the reply
 }
 
 func (d *decoder) value(depth int) (any, error) {
@@ -132,7 +131,7 @@ func (d *decoder) value(depth int) (any, error) {
 	return value, err
 }
 
-// attribute stands for an attribute of the value that follows it, which nobody here wants to know.
+// attribute stands for an attribute of the value that follows it.
 var attribute any = new(byte)
 
 func (d *decoder) valueOrAttribute(depth int) (any, error) {
@@ -183,7 +182,6 @@ func (d *decoder) valueOrAttribute(depth int) (any, error) {
 	return d.resp3(kind, n, depth)
 }
 
-// resp3 returns the value of a kind that RESP2 does not have.
 func (d *decoder) resp3(kind byte, n int64, depth int) (any, error) {
 	if n < 0 { // only RESP2 writes null so
 		return nil, errMalformed
@@ -231,7 +229,7 @@ func (d *decoder) pairs(n int64, depth int) (any, error) {
 	return d.array(2*n, depth)
 }
 
-// line returns the next line without its end. It is not empty, and valid until the next read.
+// line returns the next line without its end, valid until the next read.
 func (d *decoder) line() ([]byte, error) {
 	line, err := d.ReadSlice('\n')
 	if err != nil {
@@ -264,12 +262,11 @@ func (d *decoder) bulk(n int64) (any, error) {
 		return nil, errMalformed
 	}
 	value := string(text)
-	_, _ = d.Discard(size) // Peek has buffered it
+	_, _ = d.Discard(size)
 	return value, nil
 }
 
-// longBulk is bulk for strings larger than the buffer. Memory grows with what arrives, not with the length that is
-// announced.
+// longBulk reads strings larger than the buffer. Memory grows with what arrives, not with the announced length.
 func (d *decoder) longBulk(n int) (any, error) {
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
@@ -300,13 +297,12 @@ func (d *decoder) array(n int64, depth int) (any, error) {
 	return values, nil
 }
 
-// take counts n more bytes of the reply, and reports whether it is within its limit.
 func (d *decoder) take(n int) bool {
 	d.left -= n
 	return d.left >= 0
 }
 
-// broken converts the error of a failed read, or nil. Within a reply, the end of the connection is unexpected.
+// broken converts the error of a failed read. Within a reply, the end of the connection is unexpected.
 func broken(err error, within bool) error {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):

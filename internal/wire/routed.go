@@ -15,9 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file implements the pool of a client of many nodes: a Redis Cluster or a Ring. The client tells which node has a
-// key, and the request goes through a stream to that node. So what a stream guarantees holds for each node, and a
-// frozen node delays no other.
+// This file implements the pool of a client of many nodes. The client tells which node has a key, and the request goes
+// through a stream to that node. So what a stream guarantees holds for each node, and a frozen node delays no other.
 
 // routeTimeout is how long the pool waits for the client to load the state of its cluster.
 const routeTimeout = 5 * time.Second
@@ -29,18 +28,18 @@ type router func(ctx context.Context, key string) (*redis.Client, error)
 
 // routedPool sends each request through the stream of the node that has its key.
 //
-// A Cluster's node without the slot executes nothing. It names the node that has the slot: MOVED after the slot has
-// moved, ASK while it moves. The pool sends the request there. So it promises no order of execution, and Conn is 0.
+// A Cluster's node without the slot executes nothing. It names the node that has the slot (MOVED), or will have it
+// (ASK), and the pool sends the request there. So it promises no order of execution.
 type routedPool struct {
 	Config
 	client    redis.UniversalClient
 	route     router
 	cluster   *redis.ClusterClient // nil for a Ring
-	redirects int                  // for one request
+	redirects int
 	subs      subscriptions
 	owing     owing
 
-	// ready means that route does no I/O: a ClusterClient loads the state of the cluster on the first call.
+	// ready means that route does no I/O: a ClusterClient first loads the state of the cluster.
 	ready atomic.Bool
 
 	// delivering holds a token while a reply of any node is delivered.
@@ -50,7 +49,7 @@ type routedPool struct {
 	nodes   map[string]*streamPool // by address
 	queue   []*routed              // until the client is ready
 	running bool                   // a goroutine is in run
-	loading time.Time              // when it began to load the state of the cluster; zero if it has not
+	loading time.Time              // when it began to load the state of the cluster
 	closed  bool
 }
 
@@ -120,8 +119,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 	return w, nil
 }
 
-// Together compares slots on a Cluster, and hash tags on a Ring: there other keys may lie on one node only until it
-// loses or gains a shard.
+// Together compares hash tags on a Ring, because other keys may lie together only until it loses or gains a shard.
 func (p *routedPool) Together(a, b string) bool {
 	if p.cluster == nil {
 		return hashed(a) == hashed(b)
@@ -129,7 +127,7 @@ func (p *routedPool) Together(a, b string) bool {
 	return slot(a) == slot(b)
 }
 
-// hashed returns the part of a key that decides where the key lies: its hash tag, or else the whole key. See
+// hashed returns the part of a key that decides where it lies: its hash tag, or else the whole key. See
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
 func hashed(key string) string {
 	_, after, open := strings.Cut(key, "{")
@@ -207,8 +205,7 @@ func (p *routedPool) Send(req Request) error {
 	return nil
 }
 
-// run sends the queued requests once the client can route them. Meanwhile every request goes through the queue, which
-// keeps the order.
+// run sends the queued requests once the client can route them. Meanwhile every request is queued, to keep the order.
 func (p *routedPool) run() {
 	for p.hasQueued() {
 		err := p.load()
@@ -232,7 +229,6 @@ func (p *routedPool) run() {
 	}
 }
 
-// hasQueued reports whether requests are queued. If not, run ends.
 func (p *routedPool) hasQueued() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,8 +291,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	return node
 }
 
-// nodeAtLocked returns the node at addr, the target of a redirection. A new one gets the options of the redirecting
-// node, like.
+// nodeAtLocked returns the target of a redirection. A new node gets the options of the redirecting one, like.
 func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	if node := p.nodes[addr]; node != nil {
 		return node
@@ -313,12 +308,12 @@ type routed struct {
 	pool  *routedPool
 	req   Request
 	owed  owed
-	at    *streamPool // where it was sent last
-	moves int         // redirections followed
+	at    *streamPool
+	moves int // redirections followed
 }
 
-// sendLocked sends r to node. asking: the slot is still moving there. A request that follows a redirection is Reserved,
-// so that no limit refuses it.
+// sendLocked sends r to node. asking: the slot is still moving there. No limit refuses a request that follows a
+// redirection.
 func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
 	r.at = node
 	if !r.pool.owing.add(&r.owed, node.client, named) {
@@ -341,7 +336,7 @@ func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) 
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
-		reload(p.client) // the node may have been replaced, or may have lost the slot
+		reload(p.client) // the node may have been replaced, or lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
@@ -373,8 +368,7 @@ func (r *routed) deliver(reply Reply) {
 	r.req.To.Receive(r.req.Tag, reply)
 }
 
-// redirection reports whether err is a redirection, and returns the address that it names. ask: ASK, not MOVED. from is
-// the address of the node that answered.
+// redirection returns the address that a redirection names. from is the address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
 	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
 		return "", false, false
@@ -392,7 +386,7 @@ func redirection(err error, from string) (addr string, ask, is bool) {
 	switch {
 	case port == "" || host == "?":
 		return "", false, false
-	case host == "": // stands for the host of the node that answered
+	case host == "": // the host of the node that answered
 		host, _, _ = net.SplitHostPort(from)
 	}
 	return net.JoinHostPort(host, port), words[0] == "ASK", true

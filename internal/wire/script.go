@@ -17,20 +17,17 @@ type Script struct {
 	arg    any // sha, boxed once
 }
 
-// shaLength is in hexadecimal digits.
 const shaLength = 2 * sha1.Size
 
-// scripts holds the scripts of NewScript, by SHA1.
 var scripts sync.Map
 
-// late holds the scripts of NewScriptOf.
 var late struct {
 	mu      sync.Mutex // guards what follows
 	scripts []*Script
 }
 
-// NewScript returns the script with the given source, for a package-level variable. Every new connection of a stream
-// loads all such scripts, so the first use of one costs no extra round trip.
+// NewScript returns a script for a package-level variable. Every new connection of a stream loads all such scripts, so
+// the first use of one costs no extra round trip.
 func NewScript(source string) *Script {
 	s := &Script{write: func() string { return source }}
 	s.once.Do(s.begin)
@@ -38,7 +35,7 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// NewScriptOf does what NewScript does, for a source that takes time to make. It calls write once, when the program
+// NewScriptOf does what NewScript does, for a source that takes time to make: write is called once, when the program
 // first connects or uses the script.
 func NewScriptOf(write func() string) *Script {
 	s := &Script{write: write}
@@ -48,8 +45,8 @@ func NewScriptOf(write func() string) *Script {
 	return s
 }
 
-// NewScriptOnDemand does what NewScriptOf does, for a script that few programs use. No connection loads it, so the
-// first use takes another round trip.
+// NewScriptOnDemand is for a script that few programs use: no connection loads it, so its first use takes another round
+// trip.
 func NewScriptOnDemand(write func() string) *Script { return &Script{write: write} }
 
 func (s *Script) begin() {
@@ -73,7 +70,7 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// scriptOf returns the known script that a command runs by its SHA1, or nil.
+// scriptOf returns the known script that a command runs, or nil.
 func scriptOf(args []any) *Script {
 	if len(args) > 1 && args[0] == "evalsha" {
 		for _, s := range knownScripts() {
@@ -85,8 +82,8 @@ func scriptOf(args []any) *Script {
 	return nil
 }
 
-// Args returns the command that runs the script by its SHA1. The first of args, as many as keys says, are keys. The
-// script must access no others.
+// Args returns the command that runs the script by its SHA1. The first keys of args are keys, and the script must
+// access no others.
 func (s *Script) Args(keys int, args ...any) []any {
 	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
 }

@@ -14,19 +14,15 @@ import (
 )
 
 // A Server identifies the server process that answered a request. It comes from INFO server, asked on the same
-// connection before any request. A connection leads to one process and ends with it, so this is the process that
-// answered.
-//
-// A Server is never modified. Equal pointers mean the same process on the same connection.
+// connection before any request. A connection leads to one process and ends with it. A Server is never modified, and
+// equal pointers mean the same process on the same connection.
 type Server struct {
 	// RunID is random and new each time the server starts. Nodes with equal RunIDs are one server at two addresses.
-	// RunID is "" if INFO has no run_id, or one of zeros alone, and if the pool has both pool.WithoutIdentity and
-	// pool.WithRestartGuard.
+	// RunID is "" if INFO has no run_id, or one of zeros, and with both pool.WithoutIdentity and pool.WithRestartGuard.
 	RunID string
 
 	// Uptime is how long the process had been running by its own account, in whole seconds. It may be up to 1 s too
-	// long, because it is the difference of two truncated times. Setting the server's clock while it runs changes
-	// Uptime as well.
+	// long, because it is the difference of two truncated times. Setting the server's clock changes it as well.
 	Uptime time.Duration
 
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
@@ -37,29 +33,29 @@ type Server struct {
 	New bool
 }
 
-// Age returns how long the process had been running at a given time: Uptime + at - At. It is never more than the true
-// age plus 1 s. It may be less, by up to 1 s plus the time that the answer to INFO took. If the process started after
-// the given time, Age returns less than 1 s.
+// Age returns how long the process had been running at a given time: Uptime + at - At. It is at most the true age plus
+// 1 s. It may be less, by up to 1 s plus the time that the answer to INFO took. If the process started after the given
+// time, Age returns less than 1 s.
 //
 // To guard a vote, use the age at the time of Send: a process that started after that may answer.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
-// startedBy returns the latest time at which the process may have started, by the client's clock.
+// startedBy returns the latest time at which the process may have started.
 func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
-// questions are what a stream asks a node on each new connection, in one write: who it is, that it load every script,
+// questions are what a stream asks on each new connection, in one write: who the node is, that it load every script,
 // and that it notify of maintenance.
 type questions struct {
 	heed     heed
 	commands [][]any
 	scripts  int      // the last of the commands load scripts
 	address  string   // of the node
-	known    *loading // not nil: the scripts need not be loaded if the server is this one
+	known    *loading // the scripts need not be loaded if the server is this one
 	mode     string   // of the node, as its answer to INFO tells it
 }
 
-// newQuestions returns INFO if the connection identifies the server, and otherwise a PING: that, too, is answered with
-// QUEUED if OnConnect has left a MULTI open. The scripts come last.
+// newQuestions begins with INFO if the connection identifies the server, and otherwise with a PING: that, too, is
+// answered with QUEUED if OnConnect has left a MULTI open.
 func newQuestions(h heed, identifies, loads bool) *questions {
 	asks := &questions{heed: h, commands: [][]any{{"info", "server"}}}
 	if !identifies {
@@ -116,9 +112,8 @@ func (q *questions) ask(ctx context.Context, cn *redis.Conn) (answers []any, at 
 
 // read returns the server that has answered at that time.
 //
-// A node may refuse INFO or SCRIPT LOAD for lack of permission. Without INFO the Server is nil. Without its scripts the
-// node answers NOSCRIPT later. Any other failure fails the connection. So does BUSY: a busy node refuses nearly every
-// command, so the next connection asks again.
+// A node may refuse INFO, and then the Server is nil, or SCRIPT LOAD, and then it answers NOSCRIPT later. Any other
+// failure fails the connection. So does BUSY, so that the next connection asks again.
 func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 	for i, answer := range answers {
 		err, refused := answer.(error)
@@ -176,8 +171,8 @@ func (q *questions) readAndNote(answers []any, at time.Time) (*Server, error) {
 // maxUptime keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
-// parseInfo parses an answer to INFO server. It returns nil without a valid uptime_in_seconds. Some imitations of Redis
-// have no run_id, or one of zeros. A run_id is printed, so a terminal must not obey it.
+// parseInfo returns nil without a valid uptime_in_seconds. Some imitations of Redis have no run_id, or one of zeros. A
+// run_id is printed, so a terminal must not obey it.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
@@ -191,7 +186,6 @@ func parseInfo(text string, at time.Time) *Server {
 	return s
 }
 
-// field returns the value of the first line name:value, "" if there is none.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if n, value, found := strings.Cut(line, ":"); found && n == name {
@@ -201,18 +195,17 @@ func field(text, name string) string {
 	return ""
 }
 
-// A serverView decides what the users of one pool see of the servers that answer. It needs no mutex: only the goroutine
-// that delivers replies calls shown, and a stream starts only after the previous one has delivered its replies.
+// A serverView decides what the users of one pool see of servers. It needs no mutex: only the goroutine that delivers
+// replies calls shown, and a stream starts only after the previous one has delivered its replies.
 type serverView struct {
 	anonymous     bool      // see pool.WithoutIdentity
 	guarded       bool      // see pool.WithRestartGuard
 	noLocksBefore time.Time // see pool.WithNoLocksBefore
 
 	met   *Server // the last one that was shown
-	shows *Server // what is shown of met: itself, or a copy
+	shows *Server // itself, or an altered copy
 }
 
-// shown returns what users see of s.
 func (v *serverView) shown(s *Server) *Server {
 	switch {
 	case v.anonymous && !v.guarded:

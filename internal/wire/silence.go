@@ -16,26 +16,26 @@ import (
 // on: the name of the node may lead elsewhere by now.
 
 const (
-	// minPatience is the shortest silence before a second connection is opened.
+	// minPatience is the shortest silence before a search.
 	minPatience = 50 * time.Millisecond
 
-	// A second connection that was not needed doubles the patience with the first. Otherwise a slow link would cost a
-	// connection for each request. The patience halves after each forgetAfter, so that a node that was slow once does
-	// not go unwatched for ever.
+	// A second connection that was not needed doubles the patience: otherwise a slow link would cost a connection for
+	// each request. The patience halves after each forgetAfter, so that a node that was slow once does not go unwatched
+	// for ever.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
 )
 
-// A silence measures how long one connection has owed a reply without receiving one, and decides what to do; the
-// connection does it. All methods except start, pause, clock and lasts are called under the queue's mu.
+// A silence measures how long one connection has owed a reply without receiving one, and decides what to do. All
+// methods except start, pause, clock and lasts are called under the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
-	usual   time.Duration // the timeout after the maintenance that the node has announced; 0: none is announced
+	usual   time.Duration // the timeout after announced maintenance; 0: there is none
 	started time.Time     // when clock began
-	watch   *time.Timer   // fires when something may have to be done
+	watch   *time.Timer
 
 	// since is when the wait for the next owed reply began, by clock. It is 0 while no reply is owed, and while replies
-	// that have arrived are being delivered.
+	// are delivered.
 	since atomic.Int64
 
 	batchWithin   time.Duration // least in the batch that is being answered
@@ -59,8 +59,8 @@ func (s *silence) start(check func()) {
 	s.watch.Stop()
 }
 
-// taken records that the connection has taken requests, whose shortest Within is within. idle: nothing was in flight
-// before, so a silence begins.
+// taken records that the connection has taken requests, the shortest Within of which is within. idle: nothing was in
+// flight.
 func (s *silence) taken(within time.Duration, idle bool) {
 	if idle {
 		s.batchWithin, s.writtenWithin = 0, 0
@@ -72,7 +72,7 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch records that the requests written after the current batch form the next one.
+// nextBatch makes the requests written after the current batch the next one.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
 // pause records that a reply has arrived. No silence is measured until broken is called.
@@ -82,8 +82,8 @@ func (s *silence) pause() {
 	}
 }
 
-// broken records that all replies that had arrived are delivered. A new silence begins now if the node owes another
-// reply, otherwise with the next request. A search is dropped.
+// broken records that all replies that had arrived are delivered. A new silence begins if the node owes another one. A
+// search is dropped.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -94,7 +94,7 @@ func (s *silence) broken(owing bool) {
 }
 
 // check is called when the watch has fired. It returns whether to give the connection up, and the search to begin, or
-// nil. owes: a reply is owed. mayOpen: a search may begin.
+// nil.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
@@ -113,8 +113,8 @@ func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	return false, open
 }
 
-// outlasted reports whether the connection stayed silent while d was going on, so that what d has found replaces it. If
-// not, or if d has found nothing, outlasted drops d.
+// outlasted reports whether the connection stayed silent during d, so that what d has found replaces it. Otherwise it
+// drops d.
 func (s *silence) outlasted(d *second, found bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
@@ -135,7 +135,7 @@ func (s *silence) end() {
 	}
 }
 
-// patience returns how long the connection may be silent before a second one is opened. timeout means that none is.
+// patience returns how long the connection may be silent before a search, timeout if none may begin.
 func (s *silence) patience() time.Duration {
 	within := sooner(s.batchWithin, s.writtenWithin)
 	if within == 0 || within >= s.timeout || s.usual > 0 {
@@ -144,10 +144,10 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
-// minPace returns the least pace of a search. A node that has been silent before and was well is asked less often.
+// minPace is longer for a node that has been silent before and was well: it is asked less often.
 func (s *silence) minPace() time.Duration { return min(minPace<<s.doubled, maxPace) }
 
-// arm sets the watch for a silence that has lasted for waited. Later replies leave the watch alone: check looks anew.
+// arm sets the watch for a silence that has lasted for waited. Later replies leave it alone: check looks anew.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {
@@ -161,7 +161,6 @@ func (s *silence) arm(waited time.Duration) {
 	s.watch.Reset(s.armed)
 }
 
-// drop ends the search, and doubles the patience.
 func (s *silence) drop() {
 	s.second.cancel()
 	s.second = nil
@@ -180,10 +179,10 @@ func (s *silence) forgive(now int64) {
 	}
 }
 
-// clock returns the time since the connection began to serve, never 0.
+// clock returns the time since start, never 0.
 func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
 
-// lasts returns how long the silence has lasted, 0 if there is none. It needs no lock.
+// lasts returns how long the silence has lasted, 0 if there is none.
 func (s *silence) lasts() time.Duration {
 	since := s.since.Load()
 	if since == 0 {
@@ -199,8 +198,7 @@ func lasted(since, now int64) time.Duration {
 	return 0
 }
 
-// relax makes timeout the time after which the connection is given up if it is longer, and forbids second connections,
-// until relax(0).
+// relax gives the connection a longer timeout, and forbids second connections, until relax(0).
 func (s *silence) relax(timeout time.Duration) {
 	usual := cmp.Or(s.usual, s.timeout)
 	s.timeout, s.usual = usual, 0

@@ -16,7 +16,7 @@ const (
 	idleTimeout = 30 * time.Second
 
 	// After redialTries failures in a row to connect, the stream waits for redialPause before each further attempt.
-	// Requests sent meanwhile fail with the error of the last attempt.
+	// Requests sent meanwhile fail with the last error.
 	redialTries = 4
 	redialPause = 100 * time.Millisecond
 )
@@ -71,14 +71,14 @@ func (p *streamPool) Send(req Request) error {
 	return ErrClosed
 }
 
-// streams holds the running stream of every client, because all pools of a client share one connection.
+// streams holds the running stream of every client: all its pools share one connection.
 var streams struct {
 	sync.Mutex // guards running, and is held while a streamPool sets closed
 	running    map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, and starts one if need be. It fails once p is closed, so that a Send that
-// races with Close starts no stream that Close does not end.
+// running returns the stream of p's client, and starts one if need be. It fails once p is closed: a Send that races
+// with Close must not start a stream that Close does not end.
 func (p *streamPool) running() (*stream, error) {
 	streams.Lock()
 	defer streams.Unlock()
@@ -119,7 +119,7 @@ func (p *streamPool) Silent() time.Duration {
 	return 0
 }
 
-// behindSilence is how long a node may be silent before it does not count as behind, but as one that does not answer.
+// behindSilence is how long a node may be silent before it counts as one that does not answer, and so is not behind.
 const behindSilence = 500 * time.Millisecond
 
 func (p *streamPool) IsBehind() bool {
@@ -186,11 +186,11 @@ func (p *streamPool) MetBefore() bool { return p.Wrong == nil && metBefore(p.cli
 type stream struct {
 	queue
 	user  *redis.Client
-	owner redis.UniversalClient   // see streamPool
-	end   context.CancelCauseFunc // of life
-	idle  *time.Timer             // calls look
+	owner redis.UniversalClient
+	end   context.CancelCauseFunc
+	idle  *time.Timer
 
-	conn atomic.Pointer[conn] // in use; nil if there is none
+	conn atomic.Pointer[conn]
 }
 
 func (s *stream) silent() time.Duration {
@@ -217,7 +217,6 @@ func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	return s
 }
 
-// look ends a stream that has been idle for idleTimeout, or whose client the user has closed.
 func (s *stream) look() {
 	if isClosed(s.owner) {
 		s.sever()
@@ -239,13 +238,13 @@ func (s *stream) look() {
 	s.nudge()
 }
 
-// sever ends the stream at once, a dial under way and all requests included, because the user has closed the client.
+// sever ends the stream at once, dials and all requests included.
 func (s *stream) sever() {
 	s.end(ErrClientClosed)
 	s.finish()
 }
 
-// drop ends the stream at once, because the user's client does not use the node any more.
+// drop ends the stream at once, because the client does not use the node any more.
 func (s *stream) drop() {
 	s.end(errDropped)
 	s.finish()
@@ -285,16 +284,16 @@ func (s *stream) run() {
 	}
 }
 
-// identify retires c, the connection in use, if a pool wants to know which server answers, and c has not asked. It is
-// called after each change of identified and of conn, because both may change at once.
+// identify retires c if a pool wants to know which server answers, and c has not asked. It is called after each change
+// of identified and of conn, because both may change at once.
 func (s *stream) identify(c *conn) {
 	if c != nil && !c.asks && s.identified.Load() {
 		c.retire()
 	}
 }
 
-// connect opens a connection. If the node gives no sign of life for a while, connect searches for another one beside
-// the first: its name may lead elsewhere by now. The first to open is used.
+// connect opens a connection. While the node gives no sign of life, it searches for another one beside the first: the
+// name of the node may lead elsewhere by now.
 func (s *stream) connect() (*conn, error) {
 	if isClosed(s.owner) {
 		s.sever()
@@ -356,7 +355,6 @@ func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	return nil
 }
 
-// awaitWork returns true when there is something to send, and false when the stream has stopped.
 func (s *stream) awaitWork() bool {
 	for {
 		s.mu.Lock()
@@ -386,8 +384,7 @@ func (s *stream) stop() {
 	}
 }
 
-// refuse delivers NotSent to every queued request. Conn is the highest number given out, so no later connection has a
-// lower one.
+// refuse delivers NotSent to every queued request, with the highest Conn given out, so that no later one is lower.
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
 	refused := s.requests

@@ -30,8 +30,8 @@ const (
 	hungUpPause = 30 * time.Second
 )
 
-// HangsUp reports whether err, from Unsubscribed, says that several connections in a row ended in place of an answer to
-// SUBSCRIBE. The Subscription tries again after half a minute.
+// HangsUp reports whether several connections in a row ended in place of an answer to SUBSCRIBE. The Subscription tries
+// again after half a minute.
 func HangsUp(err error) bool {
 	var hung *hungUp
 	return errors.As(err, &hung)
@@ -73,7 +73,6 @@ func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channe
 	return s, nil
 }
 
-// add returns false if the Pool is closed.
 func (ss *subscriptions) add(s *subscription) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -104,19 +103,19 @@ func (ss *subscriptions) close() {
 
 // subscription is a Subscription of a Pool of New.
 type subscription struct {
-	client  redis.UniversalClient // the user's
+	client  redis.UniversalClient
 	channel string
 	to      Listener
 	dial    dialer
 
 	life  context.Context //nolint:containedctx // of the subscription
 	end   context.CancelCauseFunc
-	watch *time.Timer // calls look
+	watch *time.Timer
 
-	closed atomic.Bool // no method of the Listener is called any more
+	closed atomic.Bool // the Listener hears nothing more
 
-	// telling holds a token while a method of the Listener runs. It is a channel, because testing/synctest does not
-	// regard a goroutine that waits for a sync.Mutex as durably blocked.
+	// telling holds a token while a method of the Listener runs. It is no sync.Mutex, because testing/synctest does not
+	// regard a goroutine that waits for one as durably blocked.
 	telling chan struct{}
 }
 
@@ -155,7 +154,6 @@ func listener(method func()) { method() }
 
 var listenerEntry = reflect.ValueOf(listener).Pointer()
 
-// inListener reports whether its caller was called by a method of a Listener.
 func inListener() bool {
 	pcs := make([]uintptr, 64)
 	n := runtime.Callers(1, pcs)
@@ -215,7 +213,6 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-// look ends s if the user has closed the client.
 func (s *subscription) look() {
 	if isClosed(s.client) {
 		s.end(ErrClientClosed)
@@ -225,7 +222,7 @@ func (s *subscription) look() {
 	}
 }
 
-// isOver reports whether ctx has ended or the user has closed the client. It tells the Listener of the latter.
+// isOver reports whether s has ended. If the user has closed the client, it tells the Listener.
 func (s *subscription) isOver(ctx context.Context, err error) bool {
 	if errors.Is(context.Cause(ctx), ErrClientClosed) || errors.Is(err, redis.ErrClosed) {
 		s.tell(func() { s.to.Refused(ErrClientClosed) })
@@ -234,8 +231,7 @@ func (s *subscription) isOver(ctx context.Context, err error) bool {
 	return ctx.Err() != nil
 }
 
-// listen delivers the messages of one connection. It returns how long the subscription lasted since the node's
-// confirmation.
+// listen delivers the messages of one connection. It returns how long the subscription lasted since its confirmation.
 func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -268,7 +264,7 @@ func (s *subscription) confirm(w wire, timeout time.Duration) error {
 }
 
 // deliver calls the Listener for everything that arrives. A read that timed out may have consumed part of a message, so
-// a timeout has to end the connection. Therefore a timer sends PING while the read is waiting.
+// it ends the connection. Therefore a timer sends PING while the read waits.
 func (s *subscription) deliver(w wire) error {
 	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()

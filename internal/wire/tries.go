@@ -10,17 +10,15 @@ import (
 )
 
 // This file opens connections while the node is silent. A machine that has stopped sends no FIN, and its kernel may
-// even accept new connections that nobody greets. Meanwhile the name of the node may have moved (DNS, Sentinel, a
-// proxy). So tries follow each other, and each dial resolves the name anew.
-//
-// A try should end soon, so that the next one resolves the name again. It should last long, because a far node with TLS
-// needs a second until it has greeted us. Three rules reconcile that:
+// even accept connections that nobody greets. Meanwhile the name of the node may have moved (DNS, Sentinel, a proxy).
+// So tries follow each other, and each dial resolves the name anew. A try should end soon, but a far node with TLS
+// needs a second:
 //
 //   - A try ends once it has seen no sign of life for one pace. The end of the dial is a sign, and so is each reply of
-//     the greeting. A stopped machine gives at most the first.
+//     the greeting.
 //   - The pace is at least twice the longest wait for a sign when the stream last opened a connection.
-//   - While the stream has no connection, the first try goes on beside the others, however long it takes: nothing may
-//     be known of how far the node is.
+//   - While the stream has no connection, the first try goes on beside the others: nothing may be known of how far the
+//     node is.
 //
 // Only one try runs at a time. But a dial that ignores its context, as that of go-redis's Sentinel client with TLS,
 // cannot be stopped, so the next one overtakes it.
@@ -29,26 +27,26 @@ const (
 	// minPace is the shortest time without a sign of life that ends a try.
 	minPace = 250 * time.Millisecond
 
-	// maxPace is the pace where nothing is known of the node, or where tries do no good.
+	// maxPace is the pace where nothing is known of the node, or tries do no good.
 	maxPace = 450 * time.Millisecond
 
-	// maxFar is the longest wait for a sign that distance explains: four trips of 250 ms. A longer one was a stall.
+	// maxFar is the longest wait that distance explains: four trips of 250 ms. A longer one was a stall.
 	maxFar = time.Second
 
-	// lastWord is how long a try that was given up has to end before it counts as one that ignores its context.
+	// lastWord is how long a try that was given up has to end before the next one overtakes it.
 	lastWord = 20 * time.Millisecond
 
 	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, they do not slow maxPace.
 	maxOvertaken = 11
 
-	// lastLook is the pause between the greeting of a second connection and giving up the first, which can still read
-	// what has arrived. It is also the pause after a try: the node sees its end before it sees the next.
+	// lastLook lets the first connection read what has arrived before a second one replaces it. It is also the pause
+	// after a try: the node sees its end before it sees the next.
 	lastLook = time.Millisecond
 )
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
-// An opener opens a connection, and calls sign at each sign of life of the node. The end of ctx closes it.
+// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it.
 type opener[T any] func(ctx context.Context, sign func()) (T, error)
 
 // A try opens one connection, in a goroutine of its own, because a user's Dialer may hang.
@@ -64,7 +62,7 @@ func (open opener[T]) begin(ctx context.Context) *try[T] {
 	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
-		defer close(t.done) // also if a user's Dialer ends this goroutine
+		defer close(t.done)
 		t.opened, t.err = open(ctx, t.sign)
 	}()
 	return t
@@ -73,7 +71,7 @@ func (open opener[T]) begin(ctx context.Context) *try[T] {
 // signs notes when a node gave signs of life.
 type signs struct {
 	began   time.Time
-	given   chan struct{} // holds a token after a sign
+	given   chan struct{}
 	last    atomic.Int64  // the last one, counted from began
 	longest time.Duration // the longest wait for one; read when the try has ended
 }
@@ -103,17 +101,16 @@ func (c signingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A distance is the longest wait for a sign while the last connection was opened, 0 if none has been.
+// A distance is the longest wait for a sign while the last connection was opened, or 0.
 type distance struct{ atomic.Int64 }
 
 func (d *distance) learn(longest time.Duration) { d.Store(int64(max(min(longest, maxFar), 1))) }
 
-// pace returns how long a try may go without a sign of life.
 func (d *distance) pace(atLeast time.Duration) time.Duration {
 	return max(atLeast, 2*time.Duration(d.Load()))
 }
 
-// outlive waits until t has ended or has been silent for pace. It reports whether t has ended.
+// outlive waits until t has ended, and reports true, or has been silent for pace.
 func (t *try[T]) outlive(pace time.Duration) bool {
 	timer := time.NewTimer(pace)
 	defer timer.Stop()
@@ -148,8 +145,8 @@ type search[T any] struct {
 	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened, or false at the end of ctx. A try begins one pace after the
-// one before began, or when that has been given up.
+// run returns the first connection that a try has opened. A try begins one pace after the one before began, or when
+// that has been given up.
 func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)
@@ -168,7 +165,7 @@ func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 	return opened, false
 }
 
-// overtake waits until t, which was given up, has ended. If t ignores that, overtake waits for room for another try.
+// overtake waits until t, which was given up, has ended, or else for room for another try.
 func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// openTimeout bounds the time from the dial to the node's confirmation.
+	// openTimeout bounds dial, greeting and confirmation.
 	openTimeout = 5 * time.Second
 
 	// A PING is sent when nothing has arrived for pingAfter, and the connection is given up when nothing has for
@@ -20,13 +20,13 @@ const (
 	maxSilence = maxReadTimeout
 )
 
-// A dialer opens a connection and sends SUBSCRIBE on it. at is the address that a notification named, or "". The end of
-// ctx closes the connection.
+// A dialer sends SUBSCRIBE on a new connection. at is the address that a notification named, or "". The end of ctx
+// closes it.
 type dialer = func(ctx context.Context, channel, at string) (wire, error)
 
 // A wire is a connection that listens to a channel.
 type wire interface {
-	// receive returns what arrives within timeout. An error is a redis.Error if the node answered with it.
+	// receive returns a redis.Error if the node answered with an error.
 	receive(timeout time.Duration) (news, error)
 
 	ping()
@@ -34,11 +34,11 @@ type wire interface {
 	Close() error
 }
 
-// news has arrived: a message, the confirmation of a channel, or neither.
+// news is a message, the confirmation of a channel, or neither.
 type news struct {
 	message    bool
 	text       string
-	subscribed string // the confirmed channel
+	subscribed string
 }
 
 type ownWire struct {
@@ -47,15 +47,15 @@ type ownWire struct {
 	owed    atomic.Int32 // answers that the node owes
 	channel string
 	pushes  int // since the last reply
-	skip    int // answers to come before the first that counts
+	skip    int // answers before the first that counts
 
 	confirmed bool // the node has answered SUBSCRIBE
 	moved     atomic.Pointer[movedError]
-	timer     *time.Timer // ends a connection that moves later, or nil
+	timer     *time.Timer // ends a connection that moves later
 }
 
-// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE. In the same write it asks for
-// notifications of maintenance, whatever the node answers to that.
+// dialWire sends SUBSCRIBE on a new connection. In the same write it asks for notifications of maintenance, whatever
+// the answer.
 func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
 	ctx, end := context.WithCancel(ctx)
 	heed := heedOf(user)
@@ -77,7 +77,6 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 	return w, nil
 }
 
-// send writes a command of strings after begin.
 func (w *ownWire) send(begin []byte, args ...any) error {
 	b, err := AppendCommand(begin, args)
 	if err == nil {
@@ -178,12 +177,11 @@ func message(reply any) (payload string, is bool) {
 	return payload, is
 }
 
-// A pubSubWire is a subscription of a client that does not reveal its nodes. go-redis would reconnect without telling
-// the reader; the context ended prevents that.
+// A pubSubWire is a subscription of a client that does not reveal its nodes. The context ended prevents go-redis from
+// reconnecting without telling the reader.
 type pubSubWire struct{ *redis.PubSub }
 
-// dialPubSub subscribes through client. go-redis hides why Subscribe cannot connect. PING tells, after one more
-// attempt.
+// dialPubSub sends PING, because go-redis hides why Subscribe cannot connect.
 func dialPubSub(ctx context.Context, client redis.UniversalClient, channel string) (wire, error) {
 	opening, done := context.WithTimeout(ctx, openTimeout)
 	defer done()
@@ -198,7 +196,7 @@ func dialPubSub(ctx context.Context, client redis.UniversalClient, channel strin
 
 func (w pubSubWire) ping() { _ = w.Ping(ended) }
 
-// receive turns the panics of go-redis on malformed replies into errors.
+// receive turns panics of go-redis on malformed replies into errors.
 func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	defer recovered(&err)
 	msg, err := w.ReceiveTimeout(ended, timeout)
@@ -216,15 +214,14 @@ func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	return n, nil
 }
 
-// ended is the context of every call on a pubSubWire. go-redis looks at it only to dial again, and that fails then.
+// ended is for every call on a pubSubWire. go-redis looks at it only when it dials again.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// notified heeds a push. A subscription opens its new connection after the old one has ended. Messages that come
-// meanwhile are lost.
+// notified heeds a push. A subscription opens its new connection after the old one has ended.
 func (w *ownWire) notified(p push) error {
 	if w.pushes++; w.pushes > maxPushes {
 		return errUnsolicited
