@@ -2,8 +2,7 @@ package wire
 
 import "time"
 
-// Each ability of a Pool is optional: the pools of New have those that their clients allow. [Subscriber] is another
-// one.
+// Each ability of a Pool is optional: the pools of New have those that their clients allow.
 
 type (
 	// Failing is a Pool that may never be able to send anything. Then a Redsync fails at once.
@@ -53,8 +52,8 @@ type (
 
 	// Met is a Pool that knows whether this process has used its client before.
 	Met interface {
-		// MetBefore returns false on the first call for a client in this process, then true. After false the first Lock
-		// of a Redsync waits until it knows the server, so a Pool that never knows returns true.
+		// MetBefore returns false on the first call for a client in this process, then true. After false, or without
+		// Met, the first Lock of a Redsync waits until it knows the server. So a Pool that never knows returns true.
 		MetBefore() bool
 	}
 
@@ -86,7 +85,7 @@ type (
 	// Linked is a Pool that opens a connection before it sends requests. The node deadline then begins when a request
 	// can be written.
 	Linked interface {
-		// Link describes the connection, or the attempt to open one.
+		// Link describes the connection or its opening.
 		Link() Link
 	}
 

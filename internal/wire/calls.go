@@ -17,7 +17,7 @@ const (
 	// maxCalls bounds the calls under way. While calls end in time there is one.
 	maxCalls = 4
 
-	// slowCall is how long the next request waits for a call.
+	// slowCall is how long the next request waits for a slow call.
 	slowCall = 200 * time.Millisecond
 
 	// longestCall is when the context of a call ends. A little later its request is Unknown.
@@ -103,7 +103,7 @@ func (c *calls) serve() {
 
 func (c *calls) run() {
 	prompt := true // this goroutine is the one that makes c prompt
-	defer func() {
+	defer func() { // also if the function ends its goroutine
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.under--
@@ -141,7 +141,7 @@ func (c *calls) take() []waiting {
 	return batch
 }
 
-// A call is under way.
+// A call is a running call of each.
 type call struct {
 	*calls
 	req *Request

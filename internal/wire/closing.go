@@ -13,8 +13,8 @@ import (
 // lookPause is the pause between looks. Package pool promises to notice within a second.
 const lookPause = 500 * time.Millisecond
 
-// ErrClientClosed is the error of everything on a client that its user has closed. It matches redis.ErrClosed, as
-// go-redis returns it, and ErrClosed, because such a Pool never sends again.
+// ErrClientClosed is the error of everything on a client that its user has closed. It matches redis.ErrClosed, which
+// go-redis returns then, and ErrClosed, because such a Pool never sends again.
 var ErrClientClosed error = clientClosed{}
 
 type clientClosed struct{}

@@ -45,7 +45,6 @@ func (c *Config) usable(req *Request) error {
 	return c.Wrong
 }
 
-// admit returns an error if a node that owes so many replies has no room for another request.
 func admit(owed, limit int, reserved bool) error {
 	if owed < limit || reserved && owed < maxOwed {
 		return nil

@@ -40,7 +40,7 @@ type conn struct {
 	server   *Server       // nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time     // when the attempt to open it began
-	ready    time.Time     // when it began to serve
+	ready    time.Time
 	cancel   func()        // ends the context that it was opened with
 	asks     bool          // it has asked which server it reaches
 	ended    chan struct{} // closed when the last reply has been delivered
@@ -180,7 +180,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 	if cap(encoded) > keptBuffer {
 		encoded, requests = nil, nil
 	}
-	clear(requests) // drop the references
+	clear(requests)
 	q, looked := c.queue, false
 	for {
 		if c.follows != nil {
@@ -198,7 +198,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 			if err := c.checkRested(q.life); err != nil {
 				return nil, nil, err
 			}
-			continue // it may have ended meanwhile
+			continue
 		case work:
 			c.silence.taken(q.within, c.inFlight == 0)
 			q.within = 0
@@ -261,7 +261,6 @@ func (c *conn) explained(err refusal) error {
 	return c.queue.share.heard(err)
 }
 
-// outdated reports whether a new connection may do better.
 func (c *conn) outdated(err refusal) bool {
 	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
 		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")

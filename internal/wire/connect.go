@@ -141,6 +141,7 @@ func dialTimeout(opt *redis.Options) time.Duration {
 	return defaultDialTimeout
 }
 
+// keepAlive is that of go-redis.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 func isPlain(ctx context.Context, network, addr string) bool {

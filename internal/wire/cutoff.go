@@ -27,7 +27,6 @@ func (e *cutOff) Unwrap() error { return e.error }
 
 const alwaysHello = ", which go-redis always sends"
 
-// cutOffAt wraps err in a cutOff if it is the end of a connection.
 func cutOffAt(command string, err error) error {
 	if command == "" || !isEnd(err) || isCutOffAt(err, "") {
 		return err
@@ -49,13 +48,12 @@ func cutHint(command string) string {
 	return ""
 }
 
-// isCutOffAt reports whether err is a cutOff at command; "" stands for any.
+// isCutOffAt reports whether err is a cutOff at command, "" for any.
 func isCutOffAt(err error, command string) bool {
 	var cut *cutOff
 	return err != nil && errors.As(err, &cut) && (command == "" || cut.command == command)
 }
 
-// isEnd reports whether the other side has ended the connection.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

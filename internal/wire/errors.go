@@ -40,7 +40,7 @@ func WasNotRun(err error) bool {
 		return true
 	}
 	name, _ := unknownIn(err)
-	return name == "eval" || name == "evalsha" // scripts use neither
+	return name == "eval" || name == "evalsha"
 }
 
 // IsCrossSlot reports whether err is a node's answer that the keys of a command are not in one slot (CROSSSLOT), or

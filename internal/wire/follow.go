@@ -37,7 +37,7 @@ const (
 	// holdFor is how long a stream waits for a look before it writes.
 	holdFor = 100 * time.Millisecond
 
-	// greetPatience is how long a look waits for the run id at another address, because a server may have several.
+	// greetPatience is how long a look waits for the run id at another address, which may be of the same server.
 	greetPatience = 50 * time.Millisecond
 
 	// slowDial is the least age of a dial that a look interrupts.
@@ -72,8 +72,8 @@ type follower struct {
 	mu     sync.Mutex // guards what follows
 	conns  map[*followed]struct{}
 	seen   uint32 // removed connections when the last look began
-	latest *look  // the last that has begun; nil at first
-	found  *look  // the last that has arrived somewhere; nil at first
+	latest *look  // the last that has begun
+	found  *look  // the last that has arrived somewhere
 	under  int
 
 	doubtful bool      // a look is due at again, although the pool has removed nothing
@@ -282,7 +282,7 @@ func (f *follower) look(l *look) {
 }
 
 func (f *follower) looked(l *look, at place) {
-	reached := at.address != "" || at.runID != "" // perhaps a node that does not answer
+	reached := at.address != "" || at.runID != ""
 	if reached {
 		f.arrive(l, at)
 	}
@@ -355,7 +355,7 @@ func (w *followingWire) receive(timeout time.Duration) (news, error) {
 	return n, moved(w.ctx, err)
 }
 
-// moved returns errMoved if that has ended ctx, and otherwise err.
+// moved returns err, or errMoved if that has ended ctx.
 func moved(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errMoved { //nolint:errorlint // a sentinel
 		return errMoved

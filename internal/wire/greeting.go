@@ -98,7 +98,7 @@ type lentConn struct {
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // bytes not yet passed to go-redis
 	heard   bool
-	whole   int // length of a complete reply
+	whole   int // length of a complete reply in arrived
 	pushed  []byte
 	broken  error // the error that ended reading
 	refused error // the last reply, if it was an error
@@ -108,8 +108,8 @@ type lentConn struct {
 	// What is written behind the greeting: see opening.
 	behind  func() (encoded []byte, commands int) // nil if there is nothing to write
 	timeout time.Duration
-	before  int // replies of go-redis's before the answers
-	owed    int // answers that are missing
+	before  int // go-redis's replies that come before the answers
+	owed    int
 	answers []any
 	at      time.Time // of the first answer
 
@@ -290,7 +290,6 @@ func (c *lentConn) explained(err error) error {
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }
 
-// unanswered returns the first command without a reply, or "".
 func (c *lentConn) unanswered() string {
 	if c.replied < len(c.written.names) {
 		return c.written.names[c.replied]

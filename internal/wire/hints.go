@@ -42,7 +42,6 @@ func hinted(err error) error {
 	return err
 }
 
-// hintedDial adds a hint if the TLS handshake failed.
 func hintedDial(err error) error {
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError

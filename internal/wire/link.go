@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A Link is the connection of a Pool to its node, or the attempt to open one.
+// A Link is the connection of a Pool, or the attempt to open one.
 type Link struct {
 	Open  bool      // a request can be written at once
 	Since time.Time // when it was opened, or the opening began; or zero
 	Step  Step
-	Sign  time.Time     // of life during the opening: the end of the dial, or an answer; at first Since
+	Sign  time.Time     // last sign of life during the opening; at first Since
 	Limit time.Duration // of a dial
 
 	// Distance is the longest wait for a sign of life while the last connection was opened, about a round trip; or 0.
@@ -29,7 +29,7 @@ const (
 // String returns what the node has not answered.
 func (s Step) String() string { return [...]string{"dial", "greeting"}[s] }
 
-// A progress is that of the opening of a connection.
+// A progress is how far the opening of a connection has come.
 type progress struct {
 	since   time.Time
 	sign    atomic.Int64 // counted from since

@@ -45,7 +45,6 @@ func loadedAt(address string) (l loading, is bool) {
 	return l, is && l.lasts() && l.scripts == len(knownScripts())
 }
 
-// note remembers that server has loaded the scripts of q.
 func (q *questions) note(address string, server *Server, answers []any) {
 	if address == "" || server == nil || server.RunID == "" || q.scripts == 0 {
 		return

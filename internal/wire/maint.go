@@ -23,7 +23,6 @@ const (
 	// moveWait is how long, at least, requests wait for answers of the old connection once the new one is there.
 	moveWait = 100 * time.Millisecond
 
-	// maxPushes bounds the pushes without a reply between them.
 	maxPushes = 1000
 
 	latestMove = time.Hour
@@ -98,6 +97,7 @@ func moveOf(p push) (to string, after time.Duration, is bool) {
 	return to, 0, true
 }
 
+// A movedError ends the connection of a subscription that moves.
 type movedError struct{ to string } // "" for the client's own address
 
 func (e *movedError) Error() string { return "the node has asked to move" }

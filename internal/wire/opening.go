@@ -16,7 +16,7 @@ type opening struct {
 	dialed      func(net.Conn) // before the greeting; may be nil
 	heard       func()
 	at          string // that a notification named, or ""
-	heeds       bool   // it may push notifications
+	heeds       bool   // the node may push notifications
 
 	// behind, which may be nil, returns commands that are written with the last part of the greeting if go-redis makes
 	// that alone, and their number.

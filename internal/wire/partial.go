@@ -64,7 +64,6 @@ func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Cont
 	return nil
 }
 
-// clusterMode is the mode of a Cluster's node in HELLO and INFO.
 const clusterMode = "cluster"
 
 func modeIn(hello any) string {

@@ -16,12 +16,12 @@ type queue struct {
 	mu            sync.Mutex // guards what follows, up to quiet
 	requests      []queued
 	encoded       []byte        // of requests
-	within        time.Duration // of requests, the least
+	within        time.Duration // the least Within of requests
 	stopped       atomic.Bool   // submit refuses requests
 	ending        bool          // the stream stops once nothing is outstanding
-	openingSecond bool          // a second connection is searched
+	openingSecond bool          // a search for a second connection is under way
 	quiet         time.Time     // when replies were last delivered
-	elsewhere     string        // of the next connection, or ""
+	elsewhere     string        // address of the next connection, or ""
 
 	// life ends with the stream. Its cause is ErrClientClosed if the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
@@ -35,7 +35,7 @@ type queue struct {
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
-	migrated func() // a Cluster's slots have moved
+	migrated func() // called when a Cluster's slots have moved
 	share    *share // nil for a client of several nodes
 
 	// owed counts the requests whose Receive has not been called. It is raised under mu.

@@ -61,8 +61,8 @@ type owed struct {
 	before, after *owed
 }
 
-// add notes that r is sent to node, while the client perhaps names another one. It reports false if r was given up
-// before a redirection: the node must not get it, because its sender no longer cleans up what the node would do.
+// add notes that r is sent to node, while the client perhaps names another one. It reports false if r, which follows a
+// redirection, has been given up: its sender no longer cleans up what the node would do.
 func (o *owing) add(r *owed, node, named *redis.Client) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -93,12 +93,11 @@ func appendDigits(b, digits []byte) []byte {
 	return append(b, crlf...)
 }
 
-// A refusal is an error that a node answered with.
+// A refusal is an error that a node answered with: a redis.Error.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// RedisError marks an error of a node.
 func (refusal) RedisError() {}
 
 // errMalformed means that bytes are no reply. Nothing after them can be decoded.
@@ -117,6 +116,7 @@ func readReply(r *bufio.Reader) (any, error) {
 	return d.value(0)
 }
 
+// A decoder reads one reply.
 type decoder struct {
 	*bufio.Reader
 	left int // memory for the rest of the reply
@@ -229,7 +229,7 @@ func (d *decoder) pairs(n int64, depth int) (any, error) {
 	return d.array(2*n, depth)
 }
 
-// line returns the next line without its end, valid until the next read.
+// line returns the next line, valid until the next read.
 func (d *decoder) line() ([]byte, error) {
 	line, err := d.ReadSlice('\n')
 	if err != nil {

@@ -24,6 +24,7 @@ const routeTimeout = 5 * time.Second
 // maxRedirects bounds how many redirections one request follows, even if the client allows more.
 const maxRedirects = 16
 
+// A router returns the client of the node that has a key.
 type router func(ctx context.Context, key string) (*redis.Client, error)
 
 // routedPool sends each request through the stream of the node that has its key.
@@ -299,7 +300,7 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	opt := ownOptions(like.client.Options())
 	opt.Addr = addr
 	client := redis.NewClient(opt)
-	_ = client.Close() // only its options are used
+	_ = client.Close()
 	return p.addLocked(addr, client)
 }
 
@@ -309,7 +310,7 @@ type routed struct {
 	req   Request
 	owed  owed
 	at    *streamPool
-	moves int // redirections followed
+	moves int
 }
 
 // sendLocked sends r to node. asking: the slot is still moving there. No limit refuses a request that follows a
@@ -358,7 +359,7 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	named, _ := p.routed(r.owed.key) // nil if there is none
+	named, _ := p.routed(r.owed.key)
 	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 

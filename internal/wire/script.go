@@ -70,7 +70,6 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// scriptOf returns the known script that a command runs, or nil.
 func scriptOf(args []any) *Script {
 	if len(args) > 1 && args[0] == "evalsha" {
 		for _, s := range knownScripts() {

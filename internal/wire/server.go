@@ -40,7 +40,6 @@ type Server struct {
 // To guard a vote, use the age at the time of Send: a process that started after that may answer.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
-// startedBy returns the latest time at which the process may have started.
 func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
 // questions are what a stream asks on each new connection, in one write: who the node is, that it load every script,
@@ -80,7 +79,7 @@ func (q *questions) modeOf(opened *ownConn) string { return cmp.Or(opened.mode, 
 
 func (q *questions) encoded() (b []byte) {
 	for _, args := range q.commands {
-		b, _ = AppendCommand(b, args) // strings
+		b, _ = AppendCommand(b, args)
 	}
 	return b
 }
@@ -198,11 +197,11 @@ func field(text, name string) string {
 // A serverView decides what the users of one pool see of servers. It needs no mutex: only the goroutine that delivers
 // replies calls shown, and a stream starts only after the previous one has delivered its replies.
 type serverView struct {
-	anonymous     bool      // see pool.WithoutIdentity
-	guarded       bool      // see pool.WithRestartGuard
-	noLocksBefore time.Time // see pool.WithNoLocksBefore
+	anonymous     bool
+	guarded       bool
+	noLocksBefore time.Time
 
-	met   *Server // the last one that was shown
+	met   *Server
 	shows *Server // itself, or an altered copy
 }
 

@@ -72,7 +72,6 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch makes the requests written after the current batch the next one.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
 // pause records that a reply has arrived. No silence is measured until broken is called.

@@ -119,7 +119,7 @@ func (p *streamPool) Silent() time.Duration {
 	return 0
 }
 
-// behindSilence is how long a node may be silent before it counts as one that does not answer, and so is not behind.
+// behindSilence is how long a silent node may count as behind, and not as one that does not answer.
 const behindSilence = 500 * time.Millisecond
 
 func (p *streamPool) IsBehind() bool {
@@ -141,7 +141,7 @@ func (p *streamPool) Close() error {
 	return nil
 }
 
-// Partial makes the next connection ask the node again, because a Cluster may change.
+// Partial retires the connection, so that the next one asks again: a Cluster may change.
 func (p *streamPool) Partial() error {
 	s := p.last.Load()
 	if s == nil || s.share == nil {
@@ -169,7 +169,6 @@ func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
 func (p *streamPool) Keyspace() any { return p.client.Options().DB }
 
-// Client does not keep the client alive.
 func (p *streamPool) Client() any {
 	if p.Wrong != nil {
 		return nil
@@ -203,7 +202,6 @@ func (s *stream) silent() time.Duration {
 	return 0
 }
 
-// startStream opens no connection before the first request.
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())

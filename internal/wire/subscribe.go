@@ -193,7 +193,7 @@ func (s *subscription) run(ctx context.Context) {
 		}
 		s.tell(func() { s.to.Unsubscribed(err) })
 		if errors.Is(err, errMoved) {
-			continue // at once: the other node is there
+			continue
 		}
 		if errors.As(err, &moved) && lasted >= firstPause {
 			at = moved.to // at once: the client has moved, too
@@ -292,6 +292,7 @@ func passes(err error) bool {
 	return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
+// A refusedError is the error of Refused.
 type refusedError struct {
 	channel string
 	answer  error

@@ -12,7 +12,7 @@ import (
 // This file opens connections while the node is silent. A machine that has stopped sends no FIN, and its kernel may
 // even accept connections that nobody greets. Meanwhile the name of the node may have moved (DNS, Sentinel, a proxy).
 // So tries follow each other, and each dial resolves the name anew. A try should end soon, but a far node with TLS
-// needs a second:
+// needs a second. So:
 //
 //   - A try ends once it has seen no sign of life for one pace. The end of the dial is a sign, and so is each reply of
 //     the greeting.
@@ -62,7 +62,7 @@ func (open opener[T]) begin(ctx context.Context) *try[T] {
 	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
-		defer close(t.done)
+		defer close(t.done) // also if a Dialer ends this goroutine
 		t.opened, t.err = open(ctx, t.sign)
 	}()
 	return t

@@ -41,6 +41,7 @@ type news struct {
 	subscribed string
 }
 
+// An ownWire is a connection owned by the pool, for a subscription.
 type ownWire struct {
 	net.Conn
 	replies *bufio.Reader
@@ -136,7 +137,7 @@ func (w *ownWire) unanswered() string {
 	return ""
 }
 
-// next returns the next reply, or a push of the subscription.
+// next also returns pushes of the subscription.
 func (w *ownWire) next() (any, error) {
 	for {
 		reply, err := readReply(w.replies)
@@ -214,7 +215,7 @@ func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	return n, nil
 }
 
-// ended is for every call on a pubSubWire. go-redis looks at it only when it dials again.
+// ended is the context of every call on a pubSubWire: go-redis looks at it only when it dials again, and then fails.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
