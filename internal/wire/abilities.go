@@ -2,32 +2,29 @@ package wire
 
 import "time"
 
-// This file names what a Pool may also do. Each ability is optional: the pools of New have those that their clients allow.
-// [Subscriber] is another one.
+// Each ability of a Pool is optional: the pools of New have those that their clients allow.
 
 type (
-	// Failing is a Pool that may be unable to send anything, ever. Then a Redsync fails at once.
+	// Failing is a Pool that may never be able to send anything. Then a Redsync fails at once.
 	Failing interface {
-		// Err returns why the Pool cannot send, nil if it can.
+		// Err returns why the Pool cannot send, or nil.
 		Err() error
 	}
 
 	// Guarded is a Pool that may have a restart guard: see pool.WithRestartGuard.
 	Guarded interface {
-		// RestartGuard returns the length of the guard, 0 if there is none. The node counts only if its server started
-		// long enough ago.
+		// RestartGuard returns the maxExpiry of the guard, 0 without one.
 		RestartGuard() time.Duration
 	}
 
 	// Located is a Pool that knows to which node it leads.
 	Located interface {
-		// Destination returns a comparable value that stands for the node. Two Pools with equal destinations lead to
-		// one node, so a Redsync refuses them. NewJoint accepts one in each set, and counts them once unless their
-		// Keyspaces differ.
+		// Destination returns a comparable value for the node. A Redsync refuses two Pools with equal ones. NewJoint
+		// accepts one in each set, and counts them once unless their Keyspaces differ.
 		Destination() any
 	}
 
-	// Listed is a Pool whose String may differ from the node's entry in an address list.
+	// Listed is a Pool whose String may differ from its entry in an address list.
 	Listed interface {
 		// Listed returns that entry. NewJoint compares the entries of its two sets.
 		Listed() string
@@ -35,9 +32,8 @@ type (
 
 	// Keyed is a Pool of a server with several databases.
 	Keyed interface {
-		// Keyspace returns a comparable value that stands for the Pool's database, nil if not known. Two Pools of one
-		// server whose keyspaces are equal have the same keys. NewJoint needs it when one server is in both of its
-		// sets, with different clients.
+		// Keyspace returns a comparable value for the Pool's database, nil if not known. NewJoint needs it when one
+		// server is in both sets.
 		Keyspace() any
 	}
 
@@ -47,60 +43,58 @@ type (
 		Together(a, b string) bool
 	}
 
-	// Partial is a Pool that may lead to a server that has only some of the keys, such as a node of a Redis Cluster.
+	// Partial is a Pool that may lead to a server with only some of the keys, as in a Redis Cluster.
 	Partial interface {
-		// Partial returns why not every key can be used, nil if that is not known. It is asked when the server has
-		// answered a PING. Open and Ping then take the node for one that has failed.
+		// Partial returns why not every key can be used, nil if that is not known. Open and Ping take such a node for
+		// one that has failed.
 		Partial() error
 	}
 
 	// Met is a Pool that knows whether this process has used its client before.
 	Met interface {
-		// MetBefore returns false on the first call for a client in this process, then true. A Pool that never knows
-		// which server answers always returns true. After false, or if the Pool is no Met, the first Lock of a Redsync
-		// waits until it knows which server the node is.
+		// MetBefore returns false on the first call for a client in this process, then true. After false, or without
+		// Met, the first Lock of a Redsync waits until it knows the server. So a Pool that never knows returns true.
 		MetBefore() bool
 	}
 
-	// Shared is a Pool whose client other Pools may use, too. Redsyncs on the same clients, in the same order, appear
-	// to the nodes as one process: they share the queue of waiters for each lock, and the subscriptions.
+	// Shared is a Pool whose client other Pools may use, too. Redsyncs on the same clients, in the same order, share
+	// subscriptions and the queue of waiters for each lock.
 	Shared interface {
-		// Client returns a comparable value that stands for the client, nil if there is none.
+		// Client returns a comparable value for the client, or nil.
 		Client() any
 
-		// Sibling returns another Pool of the client, with the same options. Closing one does not affect the other. So
-		// a user who closes a Pool ends no subscription that others share.
+		// Sibling returns another Pool of the client, with the same options, so that a user who closes one ends no
+		// subscription that others share.
 		Sibling() Pool
 	}
 
 	// Closable is a Pool whose client the user may close.
 	Closable interface {
-		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. If the
-		// client is closed and the other nodes are no quorum, a Redsync loses its locks.
+		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. A Redsync
+		// loses its locks if the other nodes are no quorum.
 		ClientClosed() bool
 	}
 
-	// Waiting is a Pool that knows for how long the node has been silent.
+	// Waiting is a Pool that knows how long its node has been silent.
 	Waiting interface {
-		// Silent returns for how long the Pool has waited for a sign of life of the node (an owed reply or a
-		// connection), 0 if it waits for nothing. A Redsync gives up early on a node that earlier requests have waited
-		// for in vain.
+		// Silent returns for how long the Pool has waited for an owed reply or a connection. A Redsync gives up early
+		// on a node that earlier requests have waited for in vain.
 		Silent() time.Duration
 	}
 
-	// Linked is a Pool that opens a connection before it sends requests. A Redsync then gives the opening a deadline of its
-	// own: the node deadline begins when a request can be written. Without it, the node deadline covers both.
+	// Linked is a Pool that opens a connection before it sends requests. The node deadline then begins when a request
+	// can be written.
 	Linked interface {
-		// Link tells whether a connection is open. If it is being opened, Link tells since when, and what is waited for.
+		// Link describes the connection or its opening.
 		Link() Link
 	}
 
-	// Recalling is a Pool that can take requests back. Without it, a Close while a connection is being opened waits for the
-	// requests that wait for the connection.
+	// Recalling is a Pool that can take requests back. Without it, a Close waits for requests that wait for a
+	// connection.
 	Recalling interface {
-		// Recall delivers NotSent and why to the receiver of each request that waits for a connection to be opened, and of
-		// which no byte was sent, if which returns true for it. The Conn of these replies is 0. They come from the goroutine that calls, perhaps while another reply is
-		// delivered. which must not block, and not use the Pool.
+		// Recall delivers NotSent and why, with Conn 0, for each request that waits for a connection and for which
+		// which returns true. The calling goroutine delivers them, perhaps while another reply is delivered. which must
+		// not block, and not use the Pool.
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 

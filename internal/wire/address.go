@@ -15,13 +15,13 @@ import (
 	addresses "github.com/seed14bd9ef4/redsync/internal/address"
 )
 
-// This file derives what it can about a node from the client's options, without asking the node.
+// This file derives what it can about a node from the client's options.
 
-// A destination is the address of a node. Clients with equal destinations reach the same node.
+// A destination is the address of a node.
 type destination struct{ network, addr string }
 
-// destinationOf returns a comparable value that stands for the node of client: the node's address, or
-// the client itself if a Dialer of the user's decides which node an address leads to.
+// destinationOf returns a comparable value for the node of client: its address, or the client itself if a Dialer of the
+// user's decides where an address leads.
 func destinationOf(client *redis.Client) any {
 	opt := client.Options()
 	switch {
@@ -33,11 +33,9 @@ func destinationOf(client *redis.Client) any {
 	return destination{opt.Network, strings.ToLower(opt.Addr)}
 }
 
-// defaultDialer returns the code of the Dialer that go-redis gives a client that has none.
 var defaultDialer = sync.OnceValue(dialerOfClient)
 
-// dialerOfClient takes the dialer from a new client. The compiler may make several copies of a
-// closure, so any other way could return the address of a different copy.
+// dialerOfClient takes the dialer from a new client, because the compiler may make several copies of a closure.
 func dialerOfClient() uintptr {
 	client := redis.NewClient(&redis.Options{
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -46,12 +44,11 @@ func dialerOfClient() uintptr {
 	return reflect.ValueOf(client.Options().Dialer).Pointer()
 }
 
-// dialsItself reports whether go-redis dials Addr itself, without a Dialer of the user's.
 func dialsItself(opt *redis.Options) bool {
 	return reflect.ValueOf(opt.Dialer).Pointer() == defaultDialer()
 }
 
-// badAddress returns why go-redis can never dial the address of opt, or nil if a dial may succeed.
+// badAddress returns why go-redis can never dial the address, or nil.
 func badAddress(opt *redis.Options) error {
 	if !dialsItself(opt) || opt.Network == "unix" {
 		return nil
@@ -62,7 +59,7 @@ func badAddress(opt *redis.Options) error {
 	host, port, err := net.SplitHostPort(opt.Addr)
 	var malformed *net.AddrError
 	if errors.As(err, &malformed) {
-		err = errors.New(malformed.Err) // without the address, which may hold a password
+		err = errors.New(malformed.Err) // without the address
 	}
 	if err == nil && strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		err = errors.New("the host contains a space or a control character")
@@ -76,14 +73,13 @@ func badAddress(opt *redis.Options) error {
 	return nil
 }
 
-// hasAddress reports whether the options name a node: the client of a Sentinel has a word in place of an address.
+// hasAddress is false for a client of Sentinel, which has a word in place of an address.
 func hasAddress(opt *redis.Options) bool {
 	_, _, err := net.SplitHostPort(opt.Addr)
 	return err == nil || opt.Network == "unix"
 }
 
-// withoutUser cuts what may be a user's name or a password out of an address: what stands before an @, as in a URL that was
-// given in its place, and what follows the port, as in host:port:password.
+// withoutUser cuts what may be a user's name or a password out of an address: what is before an @, or behind the port.
 func withoutUser(address string) string {
 	if at := strings.LastIndexByte(address, '@'); at >= 0 {
 		return "..." + address[at:]
@@ -91,7 +87,6 @@ func withoutUser(address string) string {
 	return addresses.WithoutPassword(address)
 }
 
-// badPort returns an error unless port is a port number or the name of a service.
 func badPort(port string) error {
 	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
 		return fmt.Errorf("port %q is not in the range 1 to 65535", port)

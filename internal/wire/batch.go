@@ -12,39 +12,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxBatch bounds the number of requests that a batchPool sends in one Pipeline.
 const maxBatch = 512
 
 // A pipelined is a request in the form of a command of go-redis.
 type pipelined struct {
 	*redis.Cmd
 	req   Request
-	again bool // the client may send it again, as it does with the commands of its user: see pool.ViaClient
-	asked int  // how often the client has asked whether it may: once for each error, and perhaps for one that it passes on, or a null
+	again bool // the client may send it again: see pool.ViaClient
+	asked int  // how often the client has asked whether it may, also for an error or null that it passes on
 }
 
-// NoRetry reports whether go-redis must not send the command again. go-redis calls it wherever it would otherwise retry.
 func (p *pipelined) NoRetry() bool {
 	p.asked++
 	return !p.again
 }
 
-// Clone keeps the promise of NoRetry on the copy.
 func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
-// batchPool serves a client for which the pool cannot open a stream, and any client with pool.ViaClient. It sends through the
-// client's Pipeline: while one batch is under way, further requests gather for the next. With pool.ViaClient it sends single
-// commands, by calls: a hook may know single commands alone, because redsync v4 sends no others. No goroutine
-// runs while nothing is outstanding. The pool promises no order of execution, because the client may
-// spread a pipeline over several connections and follow redirects.
+// batchPool serves a client for which the pool cannot open a stream, and any client with pool.ViaClient. It sends
+// through the client's Pipeline: while one batch is under way, further requests gather for the next. With
+// pool.ViaClient it sends single commands, by calls: a hook may know no others, as redsync v4 sends no others. It
+// promises no order of execution, because the client may spread a pipeline over several connections and follow
+// redirects.
 type batchPool struct {
 	calls
 	client redis.UniversalClient
 	subs   subscriptions
 	share  share       // of a *redis.Client, whose node may belong to a Cluster
-	asked  atomic.Bool // that node has told that it is no part of a Cluster
+	asked  atomic.Bool // that node is no part of a Cluster
 }
 
 func newBatchPool(cfg Config, client redis.UniversalClient) *batchPool {
@@ -58,8 +55,6 @@ func newBatchPool(cfg Config, client redis.UniversalClient) *batchPool {
 
 var _ Subscriber = (*batchPool)(nil)
 
-// A *redis.Client leads to one node, whose address tells more than the type.
-
 func (p *batchPool) String() string {
 	if client, ok := p.usableClient(); ok && p.Name == "" {
 		return addressOf(client)
@@ -67,7 +62,6 @@ func (p *batchPool) String() string {
 	return cmp.Or(p.Name, fmt.Sprintf("%T", p.client))
 }
 
-// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
 func (p *batchPool) Listed() string {
 	if client, ok := p.usableClient(); ok {
 		return client.Options().Addr
@@ -75,7 +69,6 @@ func (p *batchPool) Listed() string {
 	return fmt.Sprintf("%T", p.client)
 }
 
-// Keyspace returns the number of the database that p uses, nil if it is not known.
 func (p *batchPool) Keyspace() any {
 	if client, ok := p.usableClient(); ok {
 		return client.Options().DB
@@ -83,7 +76,6 @@ func (p *batchPool) Keyspace() any {
 	return nil
 }
 
-// usableClient returns the client if it is a *redis.Client, and not nil.
 func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
 	client, _ = p.client.(*redis.Client)
 	return client, client != nil
@@ -95,18 +87,15 @@ func (p *batchPool) Close() error {
 	return nil
 }
 
-// Subscribe implements Subscriber.
 func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
 	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
 }
 
-// dialChannel subscribes to a channel through the client.
 func (p *batchPool) dialChannel(ctx context.Context, channel, _ string) (w wire, err error) {
 	defer recovered(&err)
 	return dialPubSub(ctx, p.client, channel)
 }
 
-// Destination returns what stands for the node: the client, unless that is a *redis.Client with an address.
 func (p *batchPool) Destination() any {
 	if client, ok := p.usableClient(); ok {
 		return destinationOf(client)
@@ -117,23 +106,20 @@ func (p *batchPool) Destination() any {
 	return p.client
 }
 
-// ClientClosed reports whether the client has said that its user has closed it. It sends nothing.
 func (p *batchPool) ClientClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.severed || p.Wrong == nil && isClosed(p.client)
 }
 
-// MetBefore reports true. The pool never knows which server answers, so waiting for that would be
-// useless.
+// MetBefore reports true, because the pool never learns which server answers.
 func (p *batchPool) MetBefore() bool { return true }
 
-// pipelinedOf returns a request in the form of a command. A hook may change the arguments, which other nodes share.
+// pipelinedOf copies the arguments: a hook may change them, and other nodes share them.
 func pipelinedOf(ctx context.Context, req *Request) *pipelined {
 	return &pipelined{Cmd: redis.NewCmd(ctx, slices.Clone(req.Args)...), req: *req}
 }
 
-// process sends a single request and waits for its reply.
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	cmd := pipelinedOf(ctx, req)
 	cmd.again = true
@@ -154,7 +140,6 @@ func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 // errResent is the error of a SET with NX that the client has sent again.
 var errResent = errors.New("pool: the client has sent SET again, and the key was there: it may be the lock's own")
 
-// sendBatch sends requests in one Pipeline, and delivers the replies.
 func (p *batchPool) sendBatch(batch []waiting) {
 	cmds := make([]*pipelined, len(batch))
 	for i := range batch {
@@ -166,7 +151,6 @@ func (p *batchPool) sendBatch(batch []waiting) {
 	}
 }
 
-// seen returns a reply in which the end of the client is ErrClientClosed.
 func (p *batchPool) seen(reply Reply) Reply {
 	if errors.Is(reply.Err, redis.ErrClosed) {
 		reply.Err = ErrClientClosed
@@ -174,9 +158,8 @@ func (p *batchPool) seen(reply Reply) Reply {
 	return reply
 }
 
-// load makes the node know the script of a command that it has answered with NOSCRIPT, if streams load that script, too.
-// The sender may not send the source: it does not when other nodes have decided. Without the script, a node that always
-// answers last would run no extension.
+// load loads a script for which the node has answered NOSCRIPT, if streams load it, too. A sender does not send the
+// source when other nodes have decided, so a node that always answers last would never run it.
 func (p *batchPool) load(req *Request, reply Reply) {
 	if !IsNoScript(reply.Err) {
 		return
@@ -188,7 +171,6 @@ func (p *batchPool) load(req *Request, reply Reply) {
 	}
 }
 
-// learn asks a node that has answered PING whether it serves every key, until it is known to be no part of a Cluster.
 func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 	var err error // the next PING tries again
 	defer recovered(&err)
@@ -202,11 +184,8 @@ func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 	}
 }
 
-// Partial returns why the node of a *redis.Client does not serve every key, nil if that is not known.
 func (p *batchPool) Partial() error { return p.share.Partial() }
 
-// execute sends a batch and waits for the replies. It returns the error of the whole batch. Each
-// command also holds an error of its own.
 func (p *batchPool) execute(batch []*pipelined) (err error) {
 	defer recovered(&err)
 	pipe := p.client.Pipeline()
@@ -217,11 +196,10 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 	return err
 }
 
-// replyOf returns the reply of an executed command; failed is the error of its batch, if any.
+// replyOf returns the reply of a command; failed is the error of its batch.
 //
-// A command without an answer has Fate Unknown, because the client may have tried several
-// connections. A command that has neither an error nor a value got no answer: go-redis reports a
-// null as an error, and leaves commands untouched when the greeting of a connection fails.
+// Without an answer the Fate is Unknown, because the client may have tried several connections. A command with neither
+// an error nor a value got no answer: go-redis leaves commands untouched when a greeting fails.
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
 	switch {

@@ -10,53 +10,52 @@ import (
 	"time"
 )
 
-// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with Func. Such a
-// call may take as long as it likes, or never return.
+// This file sends requests by calls of a function: the client's own method with pool.ViaClient, or the user's with
+// Func. A call may never return.
 
 const (
-	// maxCalls is how many calls of one Pool may be under way. As long as calls end in time there is one.
+	// maxCalls bounds the calls under way. While calls end in time there is one.
 	maxCalls = 4
 
-	// slowCall is how long a call may take until the next request no longer waits for it.
+	// slowCall is how long the next request waits for a slow call.
 	slowCall = 200 * time.Millisecond
 
-	// longestCall is how long a call may take until its context ends. A little later its request counts as unanswered.
+	// longestCall is when the context of a call ends. A little later its request is Unknown.
 	longestCall = maxReadTimeout
 
-	// longestWait is how long a request waits for its call, unless its sender wants the reply earlier.
+	// longestWait is how long a request waits for its call, unless it has a Within.
 	longestWait = 3 * time.Second
 )
 
-// calls is a queue of requests, each of which is sent by a call of a function.
+// calls is a queue of requests that calls of a function send, one by one or in batches.
 type calls struct {
 	Config
-	each  func(ctx context.Context, req *Request) Reply // sends a request, and waits for its reply
-	batch func(batch []waiting)                         // sends requests, and delivers the replies; used if each is nil
-	then  func(req *Request, reply Reply)               // called after a reply is delivered; may be nil
+	each  func(ctx context.Context, req *Request) Reply
+	batch func(batch []waiting)           // used if each is nil
+	then  func(req *Request, reply Reply) // called after delivery; may be nil
 
 	delivering sync.Mutex // a Receiver gets one reply at a time
 
 	mu      sync.Mutex // guards what follows
 	queue   []waiting
 	owed    int
-	heard   time.Time // when the node has answered last
+	heard   time.Time // when the node answered last
 	closed  bool
-	severed bool // the user has closed the client: no call can succeed any more
-	under   int  // how many goroutines are in run
-	stuck   int  // how many of them execute a call that has taken too long
-	prompt  bool // one of them executes a call that is not slow, or looks for the next one
+	severed bool // the user has closed the client
+	under   int  // goroutines in run
+	stuck   int  // how many execute a call that has taken too long
+	prompt  bool // one executes a call that is not slow, or looks for the next
 }
 
-// A waiting request is in the queue since a certain time.
+// A waiting is a queued request.
 type waiting struct {
 	Request
 	since time.Time
 }
 
-// CloseIdle has nothing to do: connections are not the pool's, and run ends by itself.
 func (c *calls) CloseIdle() {}
 
-// Link implements Linked. A connection is taken for open for a while after an answer.
+// Link takes a connection for open for a while after an answer.
 func (c *calls) Link() Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +92,7 @@ func (c *calls) Send(req Request) error {
 	return nil
 }
 
-// serve starts a goroutine for what is queued, unless one will come to it, or there are enough. Its caller holds mu.
+// serve starts a goroutine for what is queued if need be. The caller holds mu.
 func (c *calls) serve() {
 	if len(c.queue) > 0 && !c.prompt && c.under < maxCalls {
 		c.prompt = true
@@ -102,7 +101,6 @@ func (c *calls) serve() {
 	}
 }
 
-// run executes what is queued, until nothing is left or another goroutine does.
 func (c *calls) run() {
 	prompt := true // this goroutine is the one that makes c prompt
 	defer func() { // also if the function ends its goroutine
@@ -126,7 +124,6 @@ func (c *calls) run() {
 	}
 }
 
-// take returns what is sent next, nil if nothing is queued.
 func (c *calls) take() []waiting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +141,7 @@ func (c *calls) take() []waiting {
 	return batch
 }
 
-// A call is one that is under way.
+// A call is a running call of each.
 type call struct {
 	*calls
 	req *Request
@@ -154,7 +151,7 @@ type call struct {
 	watch             *time.Timer
 }
 
-// execute sends a request and delivers the reply. It sets prompt to false if another goroutine has taken over.
+// execute sends a request. It sets prompt to false if another goroutine has taken over.
 func (c *calls) execute(next waiting, prompt *bool) {
 	if waited := time.Since(next.since); waited > cmp.Or(next.Within, longestWait) {
 		*prompt = true
@@ -180,7 +177,6 @@ var (
 	errNoType = errors.New("the call has returned a value of a type that no node answers with")
 )
 
-// guarded calls each, and turns a panic into an error.
 func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	var err error
 	defer func() {
@@ -192,7 +188,7 @@ func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	return c.each(ctx, req)
 }
 
-// look is called when the call is slow, so that others do not wait for it, and when it has taken too long.
+// look runs when the call is slow, so that others stop waiting for it, and again when it has taken too long.
 func (c *call) look() {
 	c.mu.Lock()
 	switch {
@@ -200,7 +196,7 @@ func (c *call) look() {
 		c.mu.Unlock()
 	case !c.slow:
 		c.slow, c.prompt = true, false
-		c.watch.Reset(longestCall) // a call that ends with its context returns before
+		c.watch.Reset(longestCall) // later than a call that ends with its context
 		c.serve()
 		c.mu.Unlock()
 	default:
@@ -217,7 +213,7 @@ func (c *call) look() {
 	}
 }
 
-// end delivers the reply of the call, unless that is done. It returns false if the caller is to end.
+// end returns false if the goroutine is to end.
 func (c *call) end(reply *Reply) (goesOn bool) {
 	c.watch.Stop()
 	c.mu.Lock()
@@ -236,7 +232,6 @@ func (c *call) end(reply *Reply) (goesOn bool) {
 	return goesOn
 }
 
-// deliver gives the sender of a request its reply.
 func (c *calls) deliver(req *Request, reply Reply) {
 	closed := reply.Err == ErrClientClosed //nolint:errorlint // set by each
 	c.mu.Lock()

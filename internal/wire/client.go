@@ -11,17 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file records which clients this process has used, and which nodes some of them have reached. A program may
-// make new pools for every request, but to the nodes it is still one process.
+// This file records which clients this process has used, and which nodes some have reached. A program that makes new
+// pools for every request is still one process to the nodes.
 
-// met holds the clients for which metBefore has been called.
 var met struct {
 	sync.Mutex // guards clients
 	clients    map[weak.Pointer[redis.Client]]struct{}
 }
 
-// metBefore reports whether it has been called before in this process with the same client. It
-// does not keep the client alive.
+// metBefore reports whether this process has called it before with the same client.
 func metBefore(user *redis.Client) bool {
 	client := weak.Make(user)
 	met.Lock()
@@ -43,16 +41,15 @@ func forgetClient(client weak.Pointer[redis.Client]) {
 	delete(met.clients, client)
 }
 
-// MaxName is how many bytes a name of pool.WithName may have, and an address that was reached.
+// MaxName is how many bytes a name of pool.WithName may have, and a noted address.
 const MaxName = 128
 
-// reached holds the address that each client without one of its own has reached last.
+// reached holds the last address that each client without one of its own has reached.
 var reached struct {
 	sync.Mutex // guards by
 	by         map[weak.Pointer[redis.Client]]string
 }
 
-// noteReached notes the address that a connection of a client has reached, if the client has none of its own.
 func noteReached(user *redis.Client, conn net.Conn) {
 	if hasAddress(user.Options()) {
 		return
@@ -79,10 +76,9 @@ func forgetReached(client weak.Pointer[redis.Client]) {
 	delete(reached.by, client)
 }
 
-// remoteAddress returns the address at the other end of conn, "" if conn does not tell. It recovers from panics,
-// because a user's Dialer may have returned any type.
+// remoteAddress returns "" if conn, which a user's Dialer may have returned, does not tell or panics.
 func remoteAddress(conn net.Conn) (address string) {
-	var err error // a conn that panics tells no address
+	var err error
 	defer recovered(&err)
 	if at := conn.RemoteAddr(); at != nil {
 		address = at.String()
@@ -90,7 +86,6 @@ func remoteAddress(conn net.Conn) (address string) {
 	return address
 }
 
-// addressOf returns what texts call the node of a client: the client's address, or the one that it has reached last.
 func addressOf(user *redis.Client) string {
 	opt := user.Options()
 	switch {

@@ -6,41 +6,38 @@ import (
 )
 
 const (
-	// defaultOutstanding is more than a healthy node ever owes: in a measurement with 1024
-	// goroutines, a lagging node reached 2048 at times. It also limits the memory that a frozen
-	// node costs. Without any limit, one frozen node stalled every caller of a stream for 21 s.
+	// defaultOutstanding is more than a healthy node owes: a lagging one was measured at 2048. Without a limit, one
+	// frozen node stalled every caller of a stream for 21 s.
 	defaultOutstanding = 4096
 
-	// MaxOutstanding is the upper end of pool.WithOutstanding's range. It bounds the memory that a frozen
-	// node can cost.
+	// MaxOutstanding is the upper end of pool.WithOutstanding's range, which bounds the memory that a frozen node
+	// costs.
 	MaxOutstanding = 16384
 
-	// maxOwed bounds requests of every kind, reserved ones included.
+	// maxOwed includes reserved requests.
 	maxOwed = 2 * MaxOutstanding
 )
 
-// A Config is what the options of package pool set. Every pool of this package embeds it.
+// A Config is what the options of package pool set.
 type Config struct {
-	Outstanding   int           // see pool.WithOutstanding; 0 stands for the default
-	Guard         time.Duration // see pool.WithRestartGuard
-	NoLocksBefore time.Time     // see pool.WithNoLocksBefore
-	Anonymous     bool          // see pool.WithoutIdentity
-	Name          string        // see pool.WithName
-	ViaClient     bool          // see pool.ViaClient
-	HooksAreKnown bool          // see pool.WithoutHooks
+	Outstanding   int // 0 stands for the default
+	Guard         time.Duration
+	NoLocksBefore time.Time
+	Anonymous     bool // pool.WithoutIdentity
+	Name          string
+	ViaClient     bool
+	HooksAreKnown bool // pool.WithoutHooks
 
-	Wrong error // why no Send can ever succeed
+	Wrong error
 }
 
-// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an
-// option is nil, out of range or unsuitable for the client. A Redsync calls Err, so that its first
-// operation fails at once instead of retrying.
+// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an option is nil, out
+// of range or unsuitable for the client.
 func (c *Config) Err() error { return c.Wrong }
 
-// RestartGuard returns the maxExpiry of pool.WithRestartGuard, 0 without a guard. A Redsync calls it.
+// RestartGuard returns the maxExpiry of pool.WithRestartGuard, 0 without a guard.
 func (c *Config) RestartGuard() time.Duration { return c.Guard }
 
-// usable returns an error if req cannot be sent.
 func (c *Config) usable(req *Request) error {
 	if c.Wrong == nil && (len(req.Args) == 0 || req.To == nil) {
 		return errors.New("pool: a Request needs Args and To")
@@ -48,8 +45,6 @@ func (c *Config) usable(req *Request) error {
 	return c.Wrong
 }
 
-// admit returns an error if a node that owes that many replies has no room for another request.
-// limit applies to requests that are not reserved, maxOwed to the others.
 func admit(owed, limit int, reserved bool) error {
 	if owed < limit || reserved && owed < maxOwed {
 		return nil

@@ -19,37 +19,34 @@ const (
 	// keptBuffer is the largest buffer that a connection reuses after writing it.
 	keptBuffer = 512 << 10
 
-	// renewPause is how long a connection serves before a NOAUTH, a READONLY or new credentials can
-	// make the stream replace it. Without this pause a node that answers NOAUTH or READONLY on every
-	// connection would cause endless reconnects.
+	// renewPause is how long a connection serves before a refusal or new credentials replace it. Otherwise a node that
+	// answers NOAUTH or READONLY on every connection would cause endless reconnects.
 	renewPause = time.Second
 
-	// minLifetime lets a connection serve for a while even if the user's ConnMaxLifetime is
-	// shorter.
+	// minLifetime applies if the user's ConnMaxLifetime is shorter.
 	minLifetime = time.Second
 )
 
-// connections counts the connections that all streams have begun to open. Connection numbers
-// therefore keep rising from one stream of a client to the next.
+// connections numbers the connections of all streams, so that Conn rises from one stream of a client to the next.
 var connections atomic.Uint64
 
-// A conn is one connection of a stream, after its handshake. One goroutine writes what is queued,
-// another reads the replies and delivers them.
+// A conn is one connection of a stream, after its greeting. One goroutine writes what is queued, another reads and
+// delivers replies.
 type conn struct {
 	net      net.Conn
-	queue    *queue        // of the stream
-	user     *redis.Client // the user's client; the connection leads to the client's node
+	queue    *queue
+	user     *redis.Client // the connection leads to its node
 	number   uint64
-	server   *Server       // the process at the other end, nil if unknown
+	server   *Server       // nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time     // when the attempt to open it began
-	ready    time.Time     // when it began to serve
-	cancel   func()        // ends the context that the connection was opened with
-	asks     bool          // it has asked which server is at the other end
+	ready    time.Time
+	cancel   func()        // ends the context that it was opened with
+	asks     bool          // it has asked which server it reaches
 	ended    chan struct{} // closed when the last reply has been delivered
-	silence  silence       // decides when to open a second connection, or give this one up
-	follows  *followed     // the user's client; nil if that is none of Sentinel
-	heed     heed          // which notifications the node may send
+	silence  silence
+	follows  *followed // nil if the client is none of Sentinel
+	heed     heed
 
 	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
@@ -57,11 +54,11 @@ type conn struct {
 	retired   bool     // takes no more requests, and ends once nothing is in flight
 	dead      bool     // read has ended
 	cause     error    // why our side closed it
-	successor *conn    // the second connection that replaces this one
+	successor *conn    // the connection that replaces this one
 
 	// Only read uses these.
 	moving    bool     // a notification to move has come
-	moved     bool     // it replaces a connection that was told to move; set before it serves
+	moved     bool     // it replaces one that was told to move; set before it serves
 	pushes    int      // since the last reply
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
@@ -70,8 +67,7 @@ type conn struct {
 
 var errDone = errors.New("the connection is not needed any more")
 
-// connect opens a connection for q, and calls sign at each sign of life of the node. On an error no request has been
-// written. The end of ctx closes the connection.
+// connect opens a connection for q. On an error no request has been written. The end of ctx closes the connection.
 func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*conn, error) {
 	opt := user.Options()
 	c := &conn{
@@ -143,21 +139,18 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	return c, nil
 }
 
-// loadsScript is the name of the command that makes a node know a script.
 const loadsScript = "SCRIPT LOAD"
 
-// opener returns what opens a connection for q.
 func (q *queue) opener(user *redis.Client) opener[*conn] {
 	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, user, sign) }
 }
 
-// search returns a search for a connection for q.
 func (q *queue) search(user *redis.Client, pace time.Duration) *search[*conn] {
 	return &search[*conn]{open: q.opener(user), distance: &q.distance, pace: pace}
 }
 
-// serve carries requests until the connection has ended and every request that it took has its
-// reply. It returns the connection that replaces this one, nil if there is none.
+// serve carries requests until the connection has ended and every request that it took has its reply. It returns the
+// successor.
 func (c *conn) serve() *conn {
 	c.silence.start(c.checkSilence)
 	if c.lifetime > 0 {
@@ -169,8 +162,7 @@ func (c *conn) serve() *conn {
 	for {
 		var err error
 		if encoded, requests, err = c.take(encoded, requests); err == nil {
-			// A write that hangs needs no deadline. Replies are owed meanwhile, and checkSilence
-			// closes a connection on which none arrives.
+			// A write that hangs needs no deadline: checkSilence closes a connection on which no reply arrives.
 			_, err = c.net.Write(encoded)
 		}
 		if err != nil {
@@ -182,14 +174,13 @@ func (c *conn) serve() *conn {
 	return c.successor
 }
 
-// take waits for requests, counts them as in flight, and returns them together with their
-// encoding. It hands the two slices of its arguments to the queue for reuse. An error means that
-// the connection must end.
+// take waits for requests, and counts them as in flight. It gives the slices of its arguments to the queue for reuse.
+// An error means that the connection must end.
 func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error) {
 	if cap(encoded) > keptBuffer {
 		encoded, requests = nil, nil
 	}
-	clear(requests) // drop the references
+	clear(requests)
 	q, looked := c.queue, false
 	for {
 		if c.follows != nil {
@@ -207,7 +198,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 			if err := c.checkRested(q.life); err != nil {
 				return nil, nil, err
 			}
-			continue // it may have ended meanwhile
+			continue
 		case work:
 			c.silence.taken(q.within, c.inFlight == 0)
 			q.within = 0
@@ -221,13 +212,11 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		q.mu.Unlock()
 		<-q.wake
 		looked = false
-		// Let goroutines that are about to send do so first: fewer writes then carry
-		// more requests (bench/tried.md). If there are no such goroutines, this costs nothing.
+		// Let goroutines that are about to send do so first: fewer writes then carry more requests (bench/tried.md).
 		runtime.Gosched()
 	}
 }
 
-// read delivers replies until the connection ends.
 func (c *conn) read() {
 	r := bufio.NewReaderSize(bookingReader{c}, readBuffer)
 	for {
@@ -244,7 +233,6 @@ func (c *conn) read() {
 	}
 }
 
-// deliver hands value to the Receiver of the oldest unanswered request.
 func (c *conn) deliver(value any) error {
 	if c.next == len(c.batch) && !c.takeWritten() {
 		return errUnsolicited
@@ -266,7 +254,6 @@ func (c *conn) deliver(value any) error {
 	return nil
 }
 
-// explained returns err, an answer of the node, with what it means for a client of one address.
 func (c *conn) explained(err refusal) error {
 	if c.queue.share == nil {
 		return err
@@ -274,18 +261,13 @@ func (c *conn) explained(err refusal) error {
 	return c.queue.share.heard(err)
 }
 
-// outdated reports whether the error answered by a node suggests that a new connection may do
-// better. It would use the current credentials, and reach the server that the address leads to
-// now.
 func (c *conn) outdated(err refusal) bool {
 	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
 		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
 }
 
-// takeWritten makes the requests that serve has taken since the last call the next batch. It reports
-// whether there are any.
 func (c *conn) takeWritten() bool {
-	clear(c.batch) // drop the references to what has been delivered
+	clear(c.batch)
 	c.queue.mu.Lock()
 	defer c.queue.mu.Unlock()
 	c.batch, c.written, c.next = c.written, c.batch[:0], 0
@@ -293,8 +275,7 @@ func (c *conn) takeWritten() bool {
 	return len(c.batch) > 0
 }
 
-// retire ends the connection as soon as it owes nothing. Queued requests wait for the next
-// connection.
+// retire ends the connection once it owes nothing. Queued requests wait for the next one.
 func (c *conn) retire() {
 	c.queue.mu.Lock()
 	c.retired = true
@@ -302,16 +283,12 @@ func (c *conn) retire() {
 	c.queue.nudge()
 }
 
-// leave ends the connection at once, because the client uses another node now. Queued requests wait for the next
-// connection.
 func (c *conn) leave() {
 	c.retire()
 	c.abort(errMoved)
 }
 
-// renew retires the connection, so that the next one uses the current credentials. The connection
-// serves for renewPause first: otherwise, if the credentials changed all the time, no connection
-// would last long enough to serve.
+// renew retires the connection after renewPause: otherwise credentials that change all the time would let none serve.
 func (c *conn) renew() {
 	if left := renewPause - time.Since(c.opened); left > 0 {
 		time.AfterFunc(left, c.retire)
@@ -320,8 +297,7 @@ func (c *conn) renew() {
 	c.retire()
 }
 
-// bookingReader fills the buffer of read. Before each read from the network it calls book, once
-// for all replies that arrived together.
+// bookingReader calls book before each read from the network: once for all replies that arrived together.
 type bookingReader struct{ *conn }
 
 func (r bookingReader) Read(p []byte) (int, error) {
@@ -329,8 +305,6 @@ func (r bookingReader) Read(p []byte) (int, error) {
 	return r.net.Read(p)
 }
 
-// book subtracts the delivered replies from those in flight. The next silence begins now if a
-// reply is still owed, otherwise with the next request.
 func (c *conn) book() {
 	q := c.queue
 	q.mu.Lock()
@@ -346,9 +320,6 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to search for a second
-// connection once c has been silent for as long as its requests accept (silence.patience). It gives c
-// up once c has been silent for the timeout.
 func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
@@ -366,10 +337,8 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace searches for a second connection as long as c stays silent. If it finds one, it gives c up. Once read has
-// delivered Fate Unknown for everything that c owes, the stream continues on the second connection. If c is not silent
-// any more, replace closes the second connection. The next search begins when all tries of this one have ended: a node
-// that is slow, and not dead, is not asked for more.
+// replace searches for a second connection while c stays silent, and gives c up if it finds one. A node that is slow,
+// and not dead, is not asked for more: the next search begins when all tries of this one have ended.
 func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	next, found := s.run(ctx)
 	if found {
@@ -390,8 +359,7 @@ func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	c.queue.mu.Unlock()
 }
 
-// succeeds makes next the successor of c if c stayed silent while next was being opened, and reports
-// whether it did so. next is nil if the search has ended without a connection.
+// succeeds makes next, if any, the successor of c if c stayed silent meanwhile.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
@@ -404,18 +372,16 @@ func (c *conn) succeeds(d *second, next *conn) bool {
 	return true
 }
 
-// abort makes read end, with cause as the reason.
 func (c *conn) abort(cause error) {
 	c.queue.mu.Lock()
 	if c.cause == nil {
 		c.cause = cause
 	}
 	c.queue.mu.Unlock()
-	_ = c.net.Close() // its error does not matter: cause says why the connection ends
+	_ = c.net.Close()
 }
 
-// end closes the connection and delivers Fate Unknown to every unanswered request that serve has
-// taken.
+// end closes the connection and delivers Fate Unknown for what it owes.
 func (c *conn) end(err error) {
 	_ = c.net.Close()
 	q := c.queue
@@ -442,12 +408,9 @@ func (c *conn) end(err error) {
 
 // notified heeds a push.
 //
-// During maintenance (FAILING_OVER and others) go-redis waits longer for replies, so that it does not give up connections
-// that will answer. A stream waits longer, too, but never more than maxReadTimeout, and it opens no second connection:
-// the silence is announced, and the second one's greeting would prove nothing. The callers do not wait longer. To them a
-// late reply is worth nothing, and each has a deadline of its own.
-//
-// Unlike go-redis, a stream has its usual timeout on the connection that it moves to.
+// During maintenance (FAILING_OVER and others) a stream waits longer for replies, as go-redis does, but at most
+// maxReadTimeout. It opens no second connection: the silence is announced. Callers keep their deadlines. Unlike
+// go-redis, a stream has its usual timeout on the connection that it moves to.
 func (c *conn) notified(p push) error {
 	if c.pushes++; c.pushes > maxPushes {
 		return errUnsolicited
@@ -475,7 +438,6 @@ func (c *conn) notified(p push) error {
 	return nil
 }
 
-// relax tells the silence of c how long the node may be silent.
 func (c *conn) relax(timeout time.Duration) {
 	c.queue.mu.Lock()
 	defer c.queue.mu.Unlock()
@@ -484,8 +446,8 @@ func (c *conn) relax(timeout time.Duration) {
 
 var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
 
-// move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
-// the node ends it. If c has moved itself, it serves for renewPause first: a node may tell each connection to move.
+// move opens the connection that replaces c, after a time. If it cannot, c serves until the node ends it. If c has
+// moved itself, it serves for renewPause first: a node may tell each connection to move.
 func (c *conn) move(to string, after time.Duration) {
 	q := c.queue
 	if c.moved {
@@ -511,7 +473,6 @@ func (c *conn) move(to string, after time.Duration) {
 	}
 }
 
-// lasts waits, and reports whether c lasts for so long.
 func (c *conn) lasts(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -536,7 +497,7 @@ func (c *conn) cancelWith(cancel func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// handOver makes next the successor of c, and ends c once it owes nothing. While requests wait, it ends c after wait.
+// handOver makes next the successor of c, and ends c once it owes nothing, or after wait if requests wait.
 func (c *conn) handOver(next *conn, wait time.Duration) {
 	q := c.queue
 	q.mu.Lock()
@@ -561,7 +522,6 @@ func (c *conn) handOver(next *conn, wait time.Duration) {
 	}
 }
 
-// checkRested returns an error if the connection is closed. It does not wait for the network.
 func (c *conn) checkRested(ctx context.Context) error {
 	for range unreadLooks {
 		err := glance(c.net)

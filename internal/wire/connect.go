@@ -13,26 +13,22 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file opens connections, for streams and for subscriptions. go-redis dials, with TLS,
-// Sentinel and the user's own Dialer. Then it greets the node: HELLO, AUTH with the current
-// credentials, SELECT, CLIENT SETNAME, the user's OnConnect. If the node refuses the greeting,
-// the connection is closed. Otherwise the pool owns it, and go-redis never touches it again.
+// This file opens connections. go-redis dials, and greets the node: HELLO, AUTH with the current credentials, SELECT,
+// CLIENT SETNAME, the user's OnConnect. Then the pool owns the connection.
 
 const (
-	// maxReadTimeout bounds how long a connection may be silent, even if the user's client allows
-	// more. Without a bound a stream on a frozen node could never be closed.
+	// maxReadTimeout bounds how long a connection may be silent. Otherwise a stream on a frozen node could never be
+	// closed.
 	maxReadTimeout = 5 * time.Second
 
-	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis, and how
-	// long it has to answer.
+	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis.
 	slowHandshake = 200 * time.Millisecond
 
-	// defaultDialTimeout applies to clients without a DialTimeout.
 	defaultDialTimeout = 5 * time.Second
 )
 
-// open returns a connection to the node of a user's client, greeted as that client would greet
-// it. Only the caller uses it, and it has no deadlines. The end of ctx closes it.
+// open returns a connection to the node of a user's client, greeted as that client would greet it. The end of ctx
+// closes it.
 func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, err error) {
 	opened, step, user := &ownConn{}, "", client.Options()
 	if how.at != "" {
@@ -74,8 +70,7 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	if how.heeds {
 		opt.Protocol = 3 // notifications are pushes
 	}
-	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody
-	// needs any for a node that is down.
+	// Only now, as in go-redis: a provider may make credentials for the address that was reached.
 	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
 		return nil, err
 	}
@@ -83,11 +78,8 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	return opened, hintedWithout(greet(bounded, opt, opened, &how), user.Password, opened.credentials)
 }
 
-// dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
-// with ctx. A server without TLS does not answer the handshake, and the user would learn only that it is silent. So if the
-// handshake takes long, dialTLS asks the port whether it speaks plain Redis.
-//
-// It calls sign, which may be nil, when the node has accepted the connection.
+// dialTLS adds a hint to errors. A server without TLS does not answer the handshake, and the user would learn only that
+// it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks plain Redis.
 func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
 	if !dialsItself(user) {
 		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
@@ -142,7 +134,6 @@ func shakeHands(ctx context.Context, user *redis.Options, sign func()) (net.Conn
 	return encrypted, nil
 }
 
-// dialTimeout returns how long a dial may take.
 func dialTimeout(opt *redis.Options) time.Duration {
 	if opt.DialTimeout > 0 {
 		return opt.DialTimeout
@@ -150,10 +141,9 @@ func dialTimeout(opt *redis.Options) time.Duration {
 	return defaultDialTimeout
 }
 
-// keepAlive is how go-redis keeps its connections alive.
+// keepAlive is that of go-redis.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// isPlain reports whether a port answers plain Redis.
 func isPlain(ctx context.Context, network, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, slowHandshake)
 	defer cancel()
@@ -170,35 +160,33 @@ func isPlain(ctx context.Context, network, addr string) bool {
 	return err == nil && (answer[0] == '+' || answer[0] == '-')
 }
 
-// ownOptions copies the options of a user's client for a client that greets a node on one
-// connection. The contract of Pool requires each change made here.
+// ownOptions copies the options of a user's client for one that greets. The contract of Pool requires each change.
 func ownOptions(user *redis.Options) *redis.Options {
 	opt := *user
 	opt.ContextTimeoutEnabled = true // the context bounds the whole greeting
 	opt.MaxRetries = -1              // nothing is tried twice
 	opt.DialerRetries = 1            // report a dead node at once
-	opt.Protocol = 2                 // no push messages, unless open wants them
+	opt.Protocol = 2                 // no pushes, unless open wants them
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 
-	// Only one connection is used. go-redis turns to its pipeline pool when the first pool fails
-	// to dial.
+	// Only one connection is used, but go-redis turns to its pipeline pool if the first pool fails to dial.
 	opt.PoolSize, opt.PipelinePoolSize = 2, 2
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.MaxConcurrentDials = 0
 	opt.PoolTimeout = 0
 	opt.ReadBufferSize, opt.WriteBufferSize = greetingBuffer, greetingBuffer // else 64 KiB for each connection
 
-	// Disable everything that could answer in place of the node, or delay or divert a command.
+	// Disable what could answer in place of the node, or delay or divert a command.
 	opt.Limiter = nil
 	opt.AutoPipelineOptions = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
-	opt.PushNotificationProcessor = nil // go-redis has stored the processor of the user's client here
+	opt.PushNotificationProcessor = nil
 	return &opt
 }
 
-// boundedTimeout bounds an I/O timeout taken from go-redis options, where 0 or less means none.
+// boundedTimeout bounds a timeout of go-redis options, where 0 or less means none.
 func boundedTimeout(d time.Duration) time.Duration {
 	if d <= 0 || d > maxReadTimeout {
 		return maxReadTimeout

@@ -13,22 +13,20 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
-// credentials are those that a StreamingCredentialsProvider gave for one connection. When the
-// provider replaces them, the pool opens a new connection with the new ones. go-redis would
-// instead send AUTH on a connection that lies idle in its pool.
+// credentials are those that a StreamingCredentialsProvider gave for one connection. When it replaces them, the pool
+// opens a new connection. go-redis would instead send AUTH on an idle connection.
 type credentials struct {
-	renewed func() // makes the owner replace the connection
+	renewed func()
 
 	mu          sync.Mutex // guards what follows
 	unsubscribe auth.UnsubscribeFunc
 	latest      auth.Credentials
-	used        bool // by the greeting, as name and password
+	used        bool // by the greeting
 	name        string
 	password    string
 }
 
-// follow makes opt use the credentials that the user's provider, if there is one, gives for one
-// connection. It waits for the provider until ctx is done.
+// follow makes opt use the credentials of the user's provider, if there is one.
 func follow(ctx context.Context, opt *redis.Options, renewed func()) (*credentials, error) {
 	provider := opt.StreamingCredentialsProvider
 	if provider == nil {
@@ -70,7 +68,6 @@ func (c *credentials) subscribe(provider auth.StreamingCredentialsProvider) (err
 	return nil
 }
 
-// use returns the credentials for the greeting, and records that the greeting uses them.
 func (c *credentials) use(context.Context) (name, password string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +82,7 @@ func (c *credentials) use(context.Context) (name, password string, err error) {
 	return c.name, c.password, nil
 }
 
-// errNoPassword refuses a name without a password. go-redis would silently greet as the default
-// user.
+// errNoPassword refuses a name without a password: go-redis would greet as the default user.
 var errNoPassword = errors.New("the StreamingCredentialsProvider gave a name without a password")
 
 // OnNext implements auth.CredentialsListener.
@@ -96,8 +92,6 @@ func (c *credentials) OnNext(next auth.Credentials) {
 	}
 }
 
-// replace stores the credentials that are valid now, and reports whether the greeting used
-// different ones.
 func (c *credentials) replace(next auth.Credentials) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,13 +100,10 @@ func (c *credentials) replace(next auth.Credentials) bool {
 	return c.used && (name != c.name || password != c.password)
 }
 
-// OnError implements auth.CredentialsListener. The connection keeps the credentials of its
-// greeting. If the node stops accepting them, it ends the connection, and the next greeting
-// fails.
+// OnError does nothing: a node that stops accepting the credentials ends the connection.
 func (*credentials) OnError(error) {}
 
-// release ends the subscription to the provider, in the background because that may take long. c
-// may be nil.
+// release ends the subscription to the provider, which may take long. c may be nil.
 func (c *credentials) release() {
 	if c == nil {
 		return
@@ -125,13 +116,12 @@ func (c *credentials) release() {
 		return
 	}
 	go func() {
-		var err error // ignored, as go-redis ignores it
+		var err error
 		defer recovered(&err)
 		err = unsubscribe()
 	}()
 }
 
-// secret returns the password of the greeting, if a provider has given it.
 func (c *credentials) secret() string {
 	if c == nil {
 		return ""
@@ -141,7 +131,7 @@ func (c *credentials) secret() string {
 	return c.password
 }
 
-// hintedWithout does what hinted does. The text of the node ends before a password that it repeats.
+// hintedWithout is hinted, but the text ends before a password that the node repeats.
 func hintedWithout(err error, password string, given *credentials) error {
 	if err == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// This file tells at which command a connection ended. Some proxies end the connection at a command that they do not know,
-// and say nothing. Whoever reads the error then needs the name of the command.
+// This file tells at which command a connection ended. Some proxies end it, without a word, at a command that they do
+// not know.
 
 // A cutOff is the end of a connection in place of the answer to a command.
 type cutOff struct {
 	command string // in upper case
-	hint    string // see cutHint
+	hint    string
 	error
 }
 
@@ -27,8 +27,6 @@ func (e *cutOff) Unwrap() error { return e.error }
 
 const alwaysHello = ", which go-redis always sends"
 
-// cutOffAt returns err as the end of a connection in place of the answer to a command, if err is the end of a connection
-// and the command is known.
 func cutOffAt(command string, err error) error {
 	if command == "" || !isEnd(err) || isCutOffAt(err, "") {
 		return err
@@ -36,7 +34,6 @@ func cutOffAt(command string, err error) error {
 	return &cutOff{command, cutHint(command), err}
 }
 
-// cutHint says how to do without a command at which a connection ended.
 func cutHint(command string) string {
 	switch command {
 	case "HELLO":
@@ -51,21 +48,17 @@ func cutHint(command string) string {
 	return ""
 }
 
-// isCutOffAt reports whether err says that a connection ended in place of the answer to a command, to any if command is
-// empty.
+// isCutOffAt reports whether err is a cutOff at command, "" for any.
 func isCutOffAt(err error, command string) bool {
 	var cut *cutOff
 	return err != nil && errors.As(err, &cut) && (command == "" || cut.command == command)
 }
 
-// isEnd reports whether err is the end of a connection that the other side has ended.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// commandName returns the name of a command as errors show it. A command of several commands is followed by the name of
-// that one.
 func commandName(args []any) string {
 	name := func(i int) string {
 		if i >= len(args) {
@@ -81,19 +74,18 @@ func commandName(args []any) string {
 	return first
 }
 
-// A commandNames reads the names of the commands that are written on a connection, in pieces of any size. Nothing else of
-// them is kept: they may hold passwords.
+// A commandNames reads the names of the commands that are written on a connection. It keeps nothing else, because
+// commands may hold passwords.
 type commandNames struct {
 	names []string
 
-	line    []byte // the beginning of a line that is not complete
+	line    []byte // incomplete
 	words   []any  // the first words of the command
-	left    int    // how many words the command still has
-	reading int    // how many bytes of a word are missing, with its end; 0 at a line
-	word    []byte // the word, if it is one of the first
+	left    int    // words still to come
+	reading int    // missing bytes of a word and its end
+	word    []byte
 }
 
-// write takes what is written. What is no command of bulk strings ends the reading of names.
 func (c *commandNames) write(p []byte) {
 	for len(p) > 0 {
 		if c.reading > 0 {

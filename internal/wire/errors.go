@@ -12,14 +12,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
-// This file separates errors that a node answered with from all others. It also turns failures
-// and panics of go-redis, and of functions that the user supplied, into errors.
+// This file separates the answers of a node from all other errors, and turns panics into errors.
 
 // ErrClosed is the error of Send and of Subscribe after Close.
 var ErrClosed = errors.New("pool: closed")
 
-// IsNoScript reports whether err is a node's answer that it does not have the
-// script of an EVALSHA. The script was not run. It is also true of an answer for which OfScript has found that out.
+// IsNoScript reports whether err is a node's answer that it does not have the script of an EVALSHA, or one that
+// OfScript has made.
 func IsNoScript(err error) bool {
 	if !answers(err, "NOSCRIPT") {
 		return LacksSHA(err)
@@ -28,49 +27,43 @@ func IsNoScript(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// IsDenied reports whether err is a node's answer that the client's user lacks a permission. Either
-// the user may not run the command, and it did not run. Or a script used such a command, and ended
-// there.
+// IsDenied reports whether err is a node's answer that the client's user lacks a permission. The command did not run,
+// or a script ended there.
 func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
-// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script or the
-// command that runs it, or the client's user lacks a permission for the command or one of its keys. A script may end with
-// a denial after it has begun. The text of err says so, and WasNotRun returns false.
+// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, the
+// command or the key, or the client's user lacks a permission. A denial that ended a script does not count.
 func WasNotRun(err error) bool {
 	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
 		return true
 	}
 	name, _ := unknownIn(err)
-	return name == "eval" || name == "evalsha" // scripts use neither
+	return name == "eval" || name == "evalsha"
 }
 
-// IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
-// keys of a command: the keys are not in one slot (CROSSSLOT), or the slot is moving and they may
-// be on different nodes (TRYAGAIN). The command was not run. A command with a single key is never
-// refused for these reasons.
+// IsCrossSlot reports whether err is a node's answer that the keys of a command are not in one slot (CROSSSLOT), or
+// that the slot is moving (TRYAGAIN). The command was not run. A command with one key is never refused so.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
 // IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
-// command was not run. A script ended at that key.
+// command was not run. A script ended there.
 func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
-// errForgotten is why a connection ends that has been replaced while it was silent.
 var errForgotten = errors.New("no reply while a second connection was opened")
 
-// IsSilence reports whether err is the end of a connection that was given up because the node was silent for too long. It
-// may be frozen, so another request will not be answered sooner.
+// IsSilence reports whether err is the end of a connection that was silent for too long. The node may be frozen, so
+// another request will not be answered sooner.
 func IsSilence(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errForgotten)
 }
 
-// IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
-// the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the
-// node does not have a command (IsUnknown), a key has another type (WRONGTYPE), the keys of the request are not in one
-// slot of a cluster (CROSSSLOT), INFO does not tell a restart guard the uptime, the node does not have the client's database, or a client of one address leads to a
-// cluster's node that serves only some names. It is also true if the user has closed the pool or the client. Unlike
-// IsDenied, it counts such an answer to a connection's greeting, too: no request is sent before the greeting succeeds.
+// IsPermanent reports whether err says that the node will refuse every repetition until somebody changes the node or
+// the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
+// not have a command (IsUnknown) or the database, a key has another type, the keys are not in one slot, INFO does not
+// tell a restart guard the uptime, or the node serves only a part of a Cluster. It is also true if the user has closed
+// the pool or the client. Answers to a greeting count, too.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -83,23 +76,21 @@ func IsPermanent(err error) bool {
 	})
 }
 
-// ErrUnknownServer is why the votes of a guarded node do not count that has answered without a Server.
+// ErrUnknownServer is why the votes of a guarded node without a Server do not count.
 var ErrUnknownServer = errors.New("it is not known how long the server has been running: INFO is refused, or has no uptime_in_seconds")
 
-// permanent holds the beginnings of the answers that IsPermanent knows.
 var permanent = []string{
 	"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInOldScript, deniedInScript,
 	"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode",
 }
 
-// These begin the error of a script that used a command that the user may not run, before Redis 7.2 and since. Both
-// come after the ERR of any error.
+// These begin the error of a script that used a denied command, before Redis 7.2 and since.
 const (
 	deniedInOldScript = "The user executing the script can't"
 	deniedInScript    = "ACL failure in script: "
 )
 
-// IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
+// IsRefusal reports whether err is a node's answer to a request.
 func IsRefusal(err error) bool {
 	if err == nil {
 		return false
@@ -108,17 +99,17 @@ func IsRefusal(err error) bool {
 	return isAnswer(err) && !errors.As(err, &other)
 }
 
-// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). The node
-// still prolongs and deletes keys.
+// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). It still
+// prolongs and deletes keys.
 func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
 
-// scriptEndedWith is answers, also where the node is a Redis before 7.0 and a script ended with the error.
+// scriptEndedWith is answers, also for scripts on a Redis before 7.0.
 func scriptEndedWith(err error, prefix string) bool {
 	return answers(err, prefix) ||
 		(answers(err, scriptFailed) || answers(err, scriptPlace)) && strings.HasPrefix(withoutPlace(err), prefix)
 }
 
-// Redis before 7.0 tells where a script ended, before the error that ended it, or that it returned:
+// Redis before 7.0 tells where a script ended, before the error:
 //
 //	ERR Error running script (call to f_SHA): @user_script:57: @user_script: 57: ERROR
 //	@user_script: 57: ERROR
@@ -127,7 +118,6 @@ const (
 	scriptPlace  = "@user_script:"
 )
 
-// withoutPlace returns the text of a node's answer without the place in a script.
 func withoutPlace(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -143,8 +133,7 @@ func withoutPlace(err error) string {
 	return strings.TrimPrefix(text, "-") // an error that is the server's own, not a command's, keeps its sign
 }
 
-// answers reports whether err is a node's answer to a request and begins with prefix. An answer
-// to the greeting does not count, because it tells nothing about the request.
+// answers reports whether err is a node's answer to a request, not to the greeting, and begins with prefix.
 func answers(err error, prefix string) bool {
 	if err == nil || !redis.HasErrorPrefix(err, prefix) {
 		return false
@@ -153,22 +142,19 @@ func answers(err error, prefix string) bool {
 	return !errors.As(err, &other)
 }
 
-// isAnswer reports whether err is an error that the node answered with. It excludes redis.Nil,
-// because go-redis reports a null as an error.
+// isAnswer reports whether a node answered with err. redis.Nil is no error, but a null.
 func isAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
 }
 
-// unanswered is the error of a request without an answer. It may still wrap something that the
-// node said, for example in the greeting.
+// unanswered is the error of a request without an answer. It may wrap an answer to the greeting.
 type unanswered struct {
 	text string
 	error
 }
 
-// noAnswer wraps err in a comparable error with a short text, even if a function of the user's
-// returned an unusual err.
+// noAnswer wraps err in a comparable error with a short text.
 func noAnswer(step string, err error) error {
 	return &unanswered{said(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
 }
@@ -177,8 +163,7 @@ func (e *unanswered) Error() string { return e.text }
 
 func (e *unanswered) Unwrap() error { return e.error }
 
-// recovered turns a panic in go-redis, or in a function of the user's that go-redis calls, into
-// an error.
+// recovered turns a panic in go-redis or in a user's function into an error.
 func recovered(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -189,13 +174,12 @@ func recovered(err *error) {
 	}
 }
 
-// errUnsolicited ends a connection: its replies can no longer be matched to requests.
+// errUnsolicited ends a connection whose replies no longer match requests.
 var errUnsolicited = errors.New("the node sent a reply that was not asked for")
 
-// maxErrorText is how many bytes of an error text are kept.
 const maxErrorText = 300
 
-// Cut shortens a text of the user to maxErrorText.
+// Cut shortens a text to 300 bytes.
 func Cut(text string) string {
 	if len(text) <= maxErrorText {
 		return text
@@ -203,15 +187,13 @@ func Cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
 }
 
-// said returns a text that a node or go-redis has written as every error of this package shows it: one line that a terminal
-// does not obey, cut to maxErrorText, without the arguments of an unknown command. These may be the value of a lock, or a
-// password.
+// said returns a text of a node or go-redis as errors show it: one short line that a terminal does not obey, without
+// the arguments of an unknown command, which may be the value of a lock or a password.
 func said(text string) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with:")
 	return foreign.Text(text, maxErrorText)
 }
 
-// shortened returns err with the text that said makes of its own.
 func shortened(err error) error {
 	if err == nil || said(err.Error()) == err.Error() {
 		return err
@@ -219,34 +201,30 @@ func shortened(err error) error {
 	return &shortError{err}
 }
 
-// A shortError shows of an error what said leaves.
+// A shortError shows what said leaves of an error.
 type shortError struct{ error }
 
 func (e *shortError) Error() string { return said(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
 
-// errPartial is why a client of one address does not suit a node of a Cluster.
 var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
 	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
 
-// errMoved ends a connection to a node that the client does not use any more.
 var errMoved = errors.New("the client has moved to another node")
 
-// This file recognises the answer of a server, or of a proxy in front of it, that does not have a command or lets nobody
-// use it. Each server says that in words of its own. The words count only where the server writes them, at the beginning:
-// further on, a text may have the names of locks.
+// What follows recognises the answer of a server or a proxy that does not have a command or lets nobody use it. Each
+// has words of its own. They count only at the beginning: the names of locks may come later.
 
-// IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it: the node is an
-// old or another kind of server, the command was renamed, or a proxy does not pass it on. Either the request was such a
-// command, and did not run. Or a script used one, and ended there.
+// IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it. The command
+// did not run, or a script ended there.
 func IsUnknown(err error) bool {
 	_, is := unknownIn(err)
 	return is
 }
 
-// OfScript returns err, a node's answer to an EVALSHA, as an error of which IsNoScript reports true if the node does not
-// have EVALSHA. Such a node has no script by its SHA1, and EVAL may do. Otherwise OfScript returns err.
+// OfScript returns err, a node's answer to an EVALSHA, as one of which IsNoScript is true if the node does not have
+// EVALSHA.
 func OfScript(err error) error {
 	if name, is := unknownIn(err); is && (name == "" && !isOfScript(err) || strings.EqualFold(name, "evalsha")) {
 		return &withoutSHA{err}
@@ -254,7 +232,7 @@ func OfScript(err error) error {
 	return err
 }
 
-// LacksSHA reports whether err is one that OfScript has made: the node does not have EVALSHA.
+// LacksSHA reports whether OfScript has found in err that the node does not have EVALSHA.
 func LacksSHA(err error) bool {
 	if err == nil {
 		return false
@@ -263,13 +241,12 @@ func LacksSHA(err error) bool {
 	return errors.As(err, &lacks)
 }
 
-// A withoutSHA is the answer to an EVALSHA of a node that does not have this command.
+// A withoutSHA is the answer of a node without EVALSHA.
 type withoutSHA struct{ error }
 
 func (e *withoutSHA) Unwrap() error { return e.error }
 
-// unknownIn reports whether err says that the node does not have a command, and returns the name of the command if the text
-// has it where the server writes it.
+// unknownIn reports whether err says that the node does not have a command, and returns its name if the text has it.
 func unknownIn(err error) (name string, is bool) {
 	if err == nil || !IsRefusal(err) || LacksSHA(err) {
 		return "", false
@@ -318,7 +295,7 @@ func unknownIn(err error) (name string, is bool) {
 	return "", false
 }
 
-// endsThere reports whether a refusal does not depend on anything that end, which follows it, may name.
+// endsThere reports whether a refusal does not depend on what end, which follows it, may name.
 func endsThere(end string) bool {
 	if end == "" || strings.IndexByte(".:,;(", end[0]) >= 0 {
 		return true
@@ -331,15 +308,14 @@ func endsThere(end string) bool {
 	return false
 }
 
-// unknownWords begin the texts of servers and proxies, after the ERR of any error and the place in a script. The name of
-// the command may follow, in quotes of some kind.
+// unknownWords begin texts, after ERR and the place in a script. The name of the command may follow.
 var unknownWords = []string{
 	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
 	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
 }
 
-// isFromScript reports whether text says that a script has called a command that is unknown or not allowed there. Servers put
-// their own name before the word command, or nothing.
+// isFromScript reports whether text says that a script called a command that is unknown or not allowed there. Some
+// servers put their own name before the word command.
 func isFromScript(text string) bool {
 	words := strings.SplitN(strings.ToLower(text), " ", 8)
 	if len(words) > 2 && words[1] != "command" {
@@ -349,11 +325,10 @@ func isFromScript(text string) bool {
 	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
 }
 
-// refusingWords are what texts say that begin with "command", perhaps a name before or behind it, and perhaps "is". The name
-// may also follow the refusal and a colon.
+// refusingWords follow the word command, perhaps after a name and "is". The name may also come last, behind a colon.
 var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
 
-// cutWords cuts words, which are in lower case, from the beginning of text. No letter may follow them.
+// cutWords cuts words from the beginning of text, unless a letter follows.
 func cutWords(text, words string) (rest string, found bool) {
 	n := len(words)
 	if len(text) < n || !strings.EqualFold(text[:n], words) {
@@ -365,7 +340,7 @@ func cutWords(text, words string) (rest string, found bool) {
 	return rest, true
 }
 
-// leadingName returns the name of a command that text begins with, and what follows. The name may be in quotes.
+// leadingName cuts the name of a command, perhaps in quotes.
 func leadingName(text string) (name, rest string) {
 	text = strings.TrimLeft(text, " :'`\"")
 	n := 0

@@ -13,27 +13,23 @@ import (
 
 // This file makes our connections follow a client of Sentinel.
 //
-// When the sentinels announce another master, or tell of one while the client dials, go-redis closes every connection
-// that the client's pool has to another address. It cannot close ours, because they are not in that pool. But the pool
-// counts the connections that it has removed, and reading that counter sends nothing. So while we have a connection, a
-// follower reads the counter every followPause, and a stream also before it writes. If the counter has risen, the
-// follower looks where the client's dial leads now. Connections that lead elsewhere end at once.
+// When the sentinels announce another master, go-redis closes every connection that the client's pool has to another
+// address. It cannot close ours. But the pool counts what it removes, and reading that counter sends nothing. So a
+// follower reads it every followPause, and a stream also before it writes. If it has risen, perhaps because a
+// connection of the client broke, the follower looks where the client's dial leads. Connections that lead elsewhere end
+// at once.
 //
-// The counter also rises when a connection of the client breaks or becomes too old. The look then finds the same place,
-// and nothing happens. So looks cost at most one connection for each that the client itself has lost.
-//
-// The counter tells nothing if the pool is empty, or if the user holds all its connections and does nothing with them.
-// Then the follower makes the client connect, with a PING, if the pool has room. The pool keeps that connection, and
-// every command of the user may use it, so even a PoolSize of 1 is enough. While the pool has no idle connection
-// nevertheless, the follower looks every blindPause.
+// The counter tells nothing if the pool is empty, or if the user holds all its connections. Then the follower makes the
+// client connect, with a PING, if the pool has room. If no connection becomes idle even so, the follower looks every
+// blindPause.
 
 const (
 	followPause = 25 * time.Millisecond
 	blindPause  = 500 * time.Millisecond
-	maxPause    = 2 * time.Second // pauses between looks that reach no node double up to this
+	maxPause    = 2 * time.Second // the longest pause between looks that reach no node
 
-	// lookTimeout bounds a look. looksApart separates looks while others are under way, and maxLooks
-	// bounds how many those are: a Dialer with TLS may ignore its context.
+	// lookTimeout bounds a look. looksApart separates looks under way, and maxLooks bounds them: a Dialer may ignore
+	// its context.
 	lookTimeout = time.Second
 	looksApart  = 100 * time.Millisecond
 	maxLooks    = 16
@@ -41,21 +37,19 @@ const (
 	// holdFor is how long a stream waits for a look before it writes.
 	holdFor = 100 * time.Millisecond
 
-	// greetPatience is how long a look waits for the name of the server at another address. A server may have several
-	// addresses. But a new master that does not answer is another place, too.
+	// greetPatience is how long a look waits for the run id at another address, which may be of the same server.
 	greetPatience = 50 * time.Millisecond
 
-	// slowDial is how long a dial has lasted at least that a look interrupts.
+	// slowDial is the least age of a dial that a look interrupts.
 	slowDial = 250 * time.Millisecond
 )
 
-// ofSentinel is what go-redis has in place of an address in the options of a client that asks sentinels for its node.
+// ofSentinel stands in place of an address in the options of a client of Sentinel.
 const ofSentinel = "FailoverClient"
 
-// A place is what is known of a node: its address, and which process it is. Each may be empty.
+// A place is what is known of a node. Both may be empty.
 type place struct{ address, runID string }
 
-// differs reports whether two places are certainly not one.
 func (p place) differs(from place) bool {
 	if p.runID != "" && from.runID != "" {
 		return p.runID != from.runID
@@ -63,13 +57,13 @@ func (p place) differs(from place) bool {
 	return p.address != "" && from.address != "" && p.address != from.address
 }
 
-// followers holds the follower of every client of Sentinel to which there is a connection.
+// followers holds the follower of each client with connections.
 var followers struct {
-	sync.Mutex // may be held while the mu of a follower is locked
+	sync.Mutex // locked before the mu of a follower
 	of         map[*redis.Client]*follower
 }
 
-// A follower watches the pool of one client of Sentinel while there are connections to follow it.
+// A follower watches the pool of one client of Sentinel.
 type follower struct {
 	user *redis.Client
 	life context.Context //nolint:containedctx // of the follower
@@ -77,31 +71,31 @@ type follower struct {
 
 	mu     sync.Mutex // guards what follows
 	conns  map[*followed]struct{}
-	seen   uint32 // how many connections the pool had removed when the last look began
-	latest *look  // the last one that has begun; nil at first
-	found  *look  // the last one that has arrived somewhere; nil at first
-	under  int    // how many looks are under way
+	seen   uint32 // removed connections when the last look began
+	latest *look  // the last that has begun
+	found  *look  // the last that has arrived somewhere
+	under  int
 
-	doubtful bool          // a look is due at again, although the pool has removed nothing
-	again    time.Time     // when to look without a reason, or to make the client connect
-	pause    time.Duration // until the next again
+	doubtful bool      // a look is due at again, although the pool has removed nothing
+	again    time.Time // when to look without a reason, or to make the client connect
+	pause    time.Duration
 	pinging  bool
-	busy     time.Time // since when the pool has had no idle connection; zero if it has one
+	busy     time.Time // since when the pool has had no idle connection, or zero
 }
 
 // A look finds out where the client's dial leads.
 type look struct {
 	began time.Time
-	told  bool          // it began because the client has closed connections
-	at    place         // guarded by the follower's mu
-	done  chan struct{} // closed at its end
+	told  bool  // the client has closed connections
+	at    place // guarded by the follower's mu
+	done  chan struct{}
 }
 
-// A followed is a connection that follows a client: one that is being dialed, or one that is open.
+// A followed is a connection that follows a client, dialing or open.
 type followed struct {
 	*follower
 	began time.Time
-	leave func() // ends it, with errMoved
+	leave func()
 
 	// Guarded by the follower's mu.
 	open bool
@@ -109,8 +103,7 @@ type followed struct {
 	left bool // leave has been or is being called
 }
 
-// followClient makes a connection that is about to be dialed follow its client, until ctx ends. dialing ends the dial
-// with errMoved. The client must be one of Sentinel.
+// followClient makes a connection that is about to be dialed follow its client, until ctx ends. dialing ends the dial.
 func followClient(ctx context.Context, user *redis.Client, dialing func()) *followed {
 	followers.Lock()
 	defer followers.Unlock()
@@ -132,7 +125,6 @@ func followClient(ctx context.Context, user *redis.Client, dialing func()) *foll
 	return c
 }
 
-// forget ends the following of c, and the follower with the last of its connections.
 func (c *followed) forget() {
 	followers.Lock()
 	defer followers.Unlock()
@@ -147,9 +139,8 @@ func (c *followed) forget() {
 	}
 }
 
-// opened records that the dial has led to a server, which is nil if it is not known. leave ends the connection with
-// errMoved. opened returns errMoved if a look that began after the dial has led elsewhere: then the connection must not
-// be used.
+// opened records where the dial has led; server may be nil. leave ends the connection. opened returns errMoved if a
+// later look has led elsewhere: then the connection must not be used.
 func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	at := place{address: remoteAddress(conn)}
 	if server != nil {
@@ -157,7 +148,7 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other := range c.conns { // a subscription learns from the stream which process it has reached
+	for other := range c.conns { // a subscription learns its process from the stream
 		if other.open && other.at.address == at.address {
 			at.runID = cmp.Or(at.runID, other.at.runID)
 			other.at.runID = cmp.Or(other.at.runID, at.runID)
@@ -170,8 +161,8 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream
-// writes nothing to a node that its client has left.
+// settle waits briefly for a look that has begun because the client has closed connections, so that a stream writes
+// nothing to a node that its client has left.
 func (c *followed) settle() {
 	l := c.notice()
 	if l == nil {
@@ -200,8 +191,7 @@ func (f *follower) run() {
 	}
 }
 
-// notice begins what has to be done: a look, or a PING. It returns the last look if that began because the client has
-// closed connections, and nil if no look is under way.
+// notice begins what is due. It returns the latest look if the client has closed connections and looks are under way.
 func (f *follower) notice() *look {
 	stats := f.user.PoolStats()
 	now := time.Now()
@@ -233,7 +223,6 @@ func (f *follower) notice() *look {
 	return nil
 }
 
-// mayLook reports whether another look may begin.
 func (f *follower) mayLook(now time.Time) bool {
 	return f.under == 0 || f.under < maxLooks && now.Sub(f.latest.began) >= looksApart
 }
@@ -247,7 +236,7 @@ func (f *follower) begin(now time.Time, told bool) {
 
 // ping makes the client connect. The client's own timeouts bound it.
 func (f *follower) ping() {
-	_ = f.pingOnce() // notice looks whether there is a connection
+	_ = f.pingOnce()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pinging = false
@@ -258,14 +247,13 @@ func (f *follower) ping() {
 }
 
 func (f *follower) pingOnce() (err error) {
-	defer recovered(&err) // the user's hooks may panic
+	defer recovered(&err)
 	return f.user.Process(f.life, onceOnly{redis.NewStatusCmd(f.life, "ping")})
 }
 
 // onceOnly is a command that go-redis does not send again.
 type onceOnly struct{ *redis.StatusCmd }
 
-// NoRetry reports true.
 func (onceOnly) NoRetry() bool { return true }
 
 // look dials as the client would, and asks which server answers.
@@ -293,9 +281,8 @@ func (f *follower) look(l *look) {
 	})
 }
 
-// looked notes the end of a look that has found at.
 func (f *follower) looked(l *look, at place) {
-	reached := at.address != "" || at.runID != "" // perhaps a node that does not answer
+	reached := at.address != "" || at.runID != ""
 	if reached {
 		f.arrive(l, at)
 	}
@@ -309,8 +296,7 @@ func (f *follower) looked(l *look, at place) {
 	}
 }
 
-// arrive makes all connections leave that the look has shown to lead elsewhere, and interrupts dials that began before it
-// and are slow.
+// arrive ends connections that lead elsewhere, and slow dials that began before the look.
 func (f *follower) arrive(l *look, at place) {
 	f.mu.Lock()
 	l.at = at
@@ -339,7 +325,6 @@ func (f *follower) arrive(l *look, at place) {
 	}
 }
 
-// dialFollowing opens a connection that listens to a channel and follows its client.
 func dialFollowing(parent context.Context, user *redis.Client, channel string) (wire, error) {
 	for {
 		ctx, end := context.WithCancelCause(parent) // parent ends with the connection
@@ -370,7 +355,7 @@ func (w *followingWire) receive(timeout time.Duration) (news, error) {
 	return n, moved(w.ctx, err)
 }
 
-// moved returns errMoved if err has come because ctx ended with it, and otherwise err.
+// moved returns err, or errMoved if that has ended ctx.
 func moved(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == errMoved { //nolint:errorlint // a sentinel
 		return errMoved

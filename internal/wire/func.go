@@ -12,9 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file makes a pool from a function of the user.
-
-// Func returns a Pool that sends each command by a call of do, and no other way. pool.Func says what do must keep to.
+// Func returns a Pool that sends each command by a call of do: see pool.Func.
 func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Pool {
 	cfg.Outstanding = cmp.Or(cfg.Outstanding, defaultOutstanding)
 	p := &funcPool{calls{Config: cfg}}
@@ -39,7 +37,6 @@ type funcPool struct{ calls }
 
 func (p *funcPool) String() string { return cmp.Or(p.Name, "function") }
 
-// MetBefore reports true: see batchPool.
 func (p *funcPool) MetBefore() bool { return true }
 
 func (p *funcPool) Close() error {
@@ -47,7 +44,6 @@ func (p *funcPool) Close() error {
 	return nil
 }
 
-// replyOfFunc returns the reply that the results of a function of the user's stand for.
 func replyOfFunc(value any, err error) Reply {
 	if err == nil {
 		if err, _ = value.(error); err == nil { // redigo returns some errors so
@@ -69,7 +65,6 @@ func replyOfFunc(value any, err error) Reply {
 	return Reply{Err: noAnswer("", err), Fate: Unknown}
 }
 
-// answerIn returns the error in err with which a node has answered, nil if there is none.
 func answerIn(err error) error {
 	if isAnswer(err) {
 		return err
@@ -89,7 +84,6 @@ var codes = []string{
 	"NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS", "WRONGTYPE",
 }
 
-// plainValue returns a value as a node's answer has it, and whether there is one.
 func plainValue(value any) (plain any, known bool) {
 	switch v := value.(type) {
 	case nil:

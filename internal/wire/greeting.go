@@ -17,18 +17,13 @@ import (
 
 // greet makes go-redis greet the node at the other end of conn, and then calls ask.
 //
-// The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported
-// success for commands that it never sent (Pipelined). A call of OnConnect does prove it, because
-// go-redis makes that call last, and only if nothing has failed. So the pool asks its questions
-// in OnConnect and takes the connection back there. The command that made go-redis connect is
-// never sent.
+// The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported success for commands
+// that it never sent (Pipelined). A call of OnConnect does prove it, because go-redis makes it last, and only if
+// nothing has failed. So the pool asks its questions in OnConnect and takes the connection back there. The command that
+// made go-redis connect is never sent.
 //
-// From then on go-redis does nothing with the connection. Some of its background work is disabled
-// here: draining for client-side caches, maintenance notifications, MinIdleConns, repeated dials,
-// renewal of credentials. The rest, its checks of idle connections, starts only when a connection
-// returns to its pool, and this one never does.
-//
-// go-redis sees nothing of what the node pushes meanwhile.
+// After that go-redis does nothing with the connection: ownOptions disables its background work, and its checks of idle
+// connections start only when a connection returns to its pool.
 func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening) (err error) {
 	through := conn.Conn
 	for _, sign := range []func(){how.sign, how.heard} {
@@ -38,7 +33,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	}
 	lent := newLentConn(through)
 	lent.timeout = opt.ReadTimeout
-	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open, which the answers show
+	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open
 		lent.behind = func() ([]byte, int) {
 			conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
 			return how.behind(conn)
@@ -92,12 +87,9 @@ var (
 	errLost      = errors.New("a connection is opened once")
 )
 
-// A lentConn lends a connection to go-redis until the pool takes it back. From then on nothing
-// that go-redis does reaches the connection.
-//
-// go-redis reads only replies that the pool's own decoder has read completely before. go-redis
-// allocates whatever size a peer announces, and recurses as deep as arrays are nested, so three
-// malformed lines could end the process.
+// A lentConn lends a connection to go-redis until the pool takes it back. go-redis reads only replies that the pool's
+// own decoder has read before: it allocates whatever size a peer announces, and recurses as deep as arrays are nested,
+// so three malformed lines could end the process.
 type lentConn struct {
 	net.Conn
 	state atomic.Int32
@@ -105,24 +97,24 @@ type lentConn struct {
 	// Only the reading goroutine uses these.
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // bytes not yet passed to go-redis
-	heard   bool          // something has arrived
-	whole   int           // how many bytes of arrived form a complete reply
-	pushed  []byte        // pushes, kept for the owner of the connection
-	broken  error         // the error that ended reading
-	refused error         // the last reply, if it was an error
-	replied int           // how many replies have arrived, without pushes
+	heard   bool
+	whole   int // length of a complete reply in arrived
+	pushed  []byte
+	broken  error // the error that ended reading
+	refused error // the last reply, if it was an error
+	replied int
 	written commandNames
 
 	// What is written behind the greeting: see opening.
-	behind  func() (encoded []byte, commands int) // nil once it is written, or if there is nothing to write
-	timeout time.Duration                         // for its answers
-	before  int                                   // how many replies of go-redis's come before the answers
-	owed    int                                   // how many answers are missing
+	behind  func() (encoded []byte, commands int) // nil if there is nothing to write
+	timeout time.Duration
+	before  int // go-redis's replies that come before the answers
+	owed    int
 	answers []any
 	at      time.Time // of the first answer
 
 	answered, refusedHello bool   // a reply has arrived; the first one, to HELLO, was an error
-	mode                   string // what the first one says of the node's mode
+	mode                   string // as the first one says
 }
 
 const (
@@ -131,11 +123,9 @@ const (
 	closed
 )
 
-// greetingBuffer is the size of the buffers that only the greeting uses.
 const greetingBuffer = 4 << 10
 
-// maxGreeting bounds the memory for one reply of the greeting, including replies to the commands
-// of OnConnect.
+// maxGreeting bounds the memory for one reply of the greeting.
 const maxGreeting = 1 << 20
 
 func newLentConn(conn net.Conn) *lentConn {
@@ -144,7 +134,7 @@ func newLentConn(conn net.Conn) *lentConn {
 	return c
 }
 
-// arrivals reads from the connection for the decoder, and keeps a copy of every byte.
+// arrivals reads for the decoder, and keeps a copy of every byte.
 type arrivals struct{ *lentConn }
 
 func (a arrivals) Read(p []byte) (int, error) {
@@ -154,9 +144,8 @@ func (a arrivals) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeBack ends the lending and removes the deadlines of the connection. It returns an error if
-// go-redis has closed the connection, or if the node has sent more than it was asked for. It leaves a push, which may have
-// arrived in part, to whoever reads from the connection next.
+// takeBack ends the lending. It fails if go-redis has closed the connection, or the node has sent more than it was
+// asked for. A push, which may have arrived in part, stays for the next reader.
 func (c *lentConn) takeBack() error {
 	switch {
 	case !c.state.CompareAndSwap(lent, takenBack):
@@ -168,7 +157,6 @@ func (c *lentConn) takeBack() error {
 	return c.Conn.SetDeadline(time.Time{})
 }
 
-// Close closes the connection if it is still lent.
 func (c *lentConn) Close() error {
 	if c.state.CompareAndSwap(lent, closed) {
 		return c.Conn.Close()
@@ -176,7 +164,6 @@ func (c *lentConn) Close() error {
 	return nil
 }
 
-// Read returns bytes of one reply at a time.
 func (c *lentConn) Read(p []byte) (int, error) {
 	if c.state.Load() != lent {
 		return 0, net.ErrClosed
@@ -186,12 +173,11 @@ func (c *lentConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, _ := c.arrived.Read(p[:min(len(p), c.whole)]) // that many bytes are there
+	n, _ := c.arrived.Read(p[:min(len(p), c.whole)])
 	c.whole -= n
 	return n, nil
 }
 
-// readReply waits until the next reply has arrived completely.
 func (c *lentConn) readReply() error {
 	if c.broken != nil {
 		return c.broken
@@ -216,7 +202,6 @@ func (c *lentConn) readReply() error {
 	return nil
 }
 
-// replyForGoRedis waits until a reply to a command of go-redis's has arrived completely.
 func (c *lentConn) replyForGoRedis() (any, error) {
 	for {
 		if c.before <= 0 && c.owed > 0 {
@@ -235,7 +220,6 @@ func (c *lentConn) replyForGoRedis() (any, error) {
 	}
 }
 
-// keepPush keeps the push that has just been decoded.
 func (c *lentConn) keepPush() error {
 	if c.pushed = append(c.pushed, c.drop()...); len(c.pushed) > maxGreeting {
 		return errMalformed
@@ -243,10 +227,8 @@ func (c *lentConn) keepPush() error {
 	return nil
 }
 
-// drop removes what has been decoded, and returns it.
 func (c *lentConn) drop() []byte { return c.arrived.Next(c.arrived.Len() - c.replies.Buffered()) }
 
-// takeAnswer waits for the next answer to what was written behind the greeting.
 func (c *lentConn) takeAnswer() error {
 	value, err := c.replyOrPush()
 	if err != nil {
@@ -265,7 +247,7 @@ func (c *lentConn) takeAnswer() error {
 	return nil
 }
 
-// takeAnswers waits for the answers to what was written behind the greeting. It returns nil if nothing was.
+// takeAnswers waits for the answers to what was written behind the greeting.
 func (c *lentConn) takeAnswers(ctx context.Context) ([]any, time.Time, error) {
 	deadline := time.Now().Add(c.timeout)
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
@@ -292,9 +274,8 @@ func (c *lentConn) replyOrPush() (any, error) {
 	return d.value(0)
 }
 
-// explained adds the last error reply of the node to the reason why a greeting failed. A node
-// with too many clients sends such a reply unasked and closes the connection, while go-redis
-// continues with its greeting.
+// explained adds the last error reply of the node to err. A node with too many clients sends one unasked and closes the
+// connection, while go-redis continues with its greeting.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
 		err = plainHint(err, c.arrived.Bytes(), c.heard)
@@ -309,7 +290,6 @@ func (c *lentConn) explained(err error) error {
 	return fmt.Errorf("%w (the node has answered: %w)", err, c.refused)
 }
 
-// unanswered returns the name of the first command without a reply, "" if there is none.
 func (c *lentConn) unanswered() string {
 	if c.replied < len(c.written.names) {
 		return c.written.names[c.replied]
@@ -334,11 +314,10 @@ func (c *lentConn) Write(p []byte) (int, error) {
 	return min(written, n), err
 }
 
-// setInfo begins the commands in which go-redis tells its name. They go in one write, the last of the greeting before
+// setInfo begins the commands in which go-redis tells its name. They are the last write of the greeting before
 // OnConnect, and their answers do not matter.
 var setInfo = []byte("*4\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n")
 
-// SetDeadline implements net.Conn.
 func (c *lentConn) SetDeadline(t time.Time) error {
 	if c.state.Load() != lent {
 		return net.ErrClosed
@@ -346,7 +325,6 @@ func (c *lentConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// SetReadDeadline implements net.Conn.
 func (c *lentConn) SetReadDeadline(t time.Time) error {
 	if c.state.Load() != lent {
 		return net.ErrClosed
@@ -354,7 +332,6 @@ func (c *lentConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline implements net.Conn.
 func (c *lentConn) SetWriteDeadline(t time.Time) error {
 	if c.state.Load() != lent {
 		return net.ErrClosed

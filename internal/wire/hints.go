@@ -9,11 +9,9 @@ import (
 	"strings"
 )
 
-// This file adds hints to errors of connections that cannot be opened. Each hint wraps the cause, so
-// errors.Is and errors.As still find it.
+// This file adds hints to errors of connections that cannot be opened.
 
-// A knownRefusal is an error with which a node may answer a greeting, and a hint for the operator of the node. ends says that the
-// node ends the connection then, whatever the command is.
+// A knownRefusal is an error with which a node may answer a greeting. ends: then it ends the connection.
 type knownRefusal struct {
 	words, hint string
 	ends        bool
@@ -28,7 +26,6 @@ var refusals = []knownRefusal{
 	{words: "called without any password configured", hint: "the client has a password, and the node has none"},
 }
 
-// refusalIn returns the refusal that err, which may be nil, is: the zero one if it is none.
 func refusalIn(err error) knownRefusal {
 	for _, r := range refusals {
 		if isAnswer(err) && strings.Contains(err.Error(), r.words) {
@@ -38,7 +35,6 @@ func refusalIn(err error) knownRefusal {
 	return knownRefusal{}
 }
 
-// hinted adds a hint to the error of a greeting if refusals has one.
 func hinted(err error) error {
 	if r := refusalIn(err); r.hint != "" {
 		return fmt.Errorf("%s: %w", r.hint, err)
@@ -46,7 +42,6 @@ func hinted(err error) error {
 	return err
 }
 
-// hintedDial adds a hint to the error of a dial with TLS if the handshake failed: the port may not speak TLS.
 func hintedDial(err error) error {
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError
@@ -62,15 +57,13 @@ func hintedDial(err error) error {
 	return fmt.Errorf("the TLS handshake failed (does the node speak TLS on this port?): %w", err)
 }
 
-// errPlain is the error of a dial with TLS to a port that speaks plain Redis.
 var errPlain = errors.New("the client speaks TLS, and the node does not on this port: it answers plain Redis " +
 	"(use redis://, or the node's TLS port)")
 
-// tlsAlert is how a TLS server begins its answer to anything that is not TLS.
+// tlsAlert begins the answer of a TLS server to anything else.
 var tlsAlert = []byte{0x15, 0x03}
 
-// plainHint adds a hint to the error of a greeting without TLS if the node seems to speak TLS: it
-// answered with a TLS alert, or ended the connection without sending anything.
+// plainHint adds a hint to the error of a greeting without TLS if the node seems to speak TLS.
 func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
 	case bytes.HasPrefix(arrived, tlsAlert):

@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds the hooks of a client. The pool does not call them, and a program that relies on one must learn of that:
-// a hook that puts a prefix before keys is the usual way to have one with go-redis, and without it the locks have other keys.
+// This file finds the hooks of a client, which the pool does not call. Without a hook that puts a prefix before keys,
+// for example, locks have other keys.
 
-// warnOfHooks writes a line, once for each client of the user's, if the client has hooks that the pool will not call. node
-// is one that the client leads to, or nil. How the line is written is up to write.
+// warnOfHooks writes a line, once for each client, if the pool will not call its hooks. node is one that the client
+// leads to, or nil.
 func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, name string, write func(line func())) {
 	if c.HooksAreKnown || c.ViaClient || c.Wrong != nil {
 		return
@@ -38,16 +38,15 @@ func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, n
 	})
 }
 
-// hooksOf returns the types of the hooks of a client of go-redis, none if it has none or cannot be read. go-redis does not
-// tell, so it looks at fields that are not exported, and only reads.
+// hooksOf returns the types of a client's hooks, from unexported fields.
 func hooksOf(client redis.UniversalClient) (types []string) {
-	var err error // fields of another version of go-redis may be of other kinds
+	var err error // another version may have other fields
 	defer recovered(&err)
 	state := reflect.ValueOf(client).Elem().FieldByName("hooksMixin").FieldByName("state") // an *atomic.Pointer
 	if state.IsNil() {
 		return nil
 	}
-	// The copy of the pointer has no mark of an unexported field, so that its method may be called.
+	// The copy of the pointer is not marked as unexported, so its method may be called.
 	loaded := reflect.NewAt(state.Type().Elem(), state.UnsafePointer()).MethodByName("Load").Call(nil)[0]
 	hooks := loaded.Elem().FieldByName("slice")
 	for i := range hooks.Len() {
@@ -56,17 +55,15 @@ func hooksOf(client redis.UniversalClient) (types []string) {
 	return types
 }
 
-// errMock is the error of a client whose hooks answer in place of a server. The address that it has leads elsewhere: that of
-// redismock is the one of a Redis on the same machine.
+// errMock is for a client whose hooks answer in place of a server. redismock gives it the address of a Redis on the
+// same machine.
 var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
 	"expect the commands of locks")
 
-// isMock reports whether redismock has made the client.
 func isMock(client redis.UniversalClient) bool {
 	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
 }
 
-// warned holds the clients of which a line has told that they have hooks.
 var warned clients
 
 // clients is a set of clients that does not keep them alive.
@@ -75,7 +72,6 @@ type clients struct {
 	all map[any]struct{}
 }
 
-// isFirst adds a client, and reports whether it was not there.
 func (c *clients) isFirst(client redis.UniversalClient) bool {
 	switch client := client.(type) {
 	case *redis.Client:

@@ -5,25 +5,22 @@ import (
 	"time"
 )
 
-// This file tells a Redsync whether a connection is open, and what requests wait for while it is being opened.
-
-// A Link is the connection of a Pool to its node, or the attempt to open one.
+// A Link is the connection of a Pool, or the attempt to open one.
 type Link struct {
-	Open  bool          // a request can be written at once
-	Since time.Time     // since when it is open, or is being opened; zero if neither
-	Step  Step          // what is waited for while it is being opened
-	Sign  time.Time     // while it is being opened: when the dial ended or the node answered last, at first Since
-	Limit time.Duration // how long the client lets a dial take
+	Open  bool      // a request can be written at once
+	Since time.Time // when it was opened, or the opening began; or zero
+	Step  Step
+	Sign  time.Time     // last sign of life during the opening; at first Since
+	Limit time.Duration // of a dial
 
-	// Distance is the longest that the node gave no sign of life while the last connection was opened: about a round trip,
-	// and never more than a second. It is 0 if that is not known.
+	// Distance is the longest wait for a sign of life while the last connection was opened, about a round trip; or 0.
 	Distance time.Duration
 }
 
 // A Step is a part of the opening of a connection.
 type Step uint8
 
-// The steps, in order. A dial includes TLS.
+// A dial includes TLS.
 const (
 	Dial Step = iota
 	Greeting
@@ -39,14 +36,13 @@ type progress struct {
 	greeted atomic.Bool  // a dial has ended
 }
 
-// dialed notes that a dial has ended. The end of a further dial is no news: a machine that has stopped accepts each.
+// dialed ignores a further dial: a machine that has stopped accepts each.
 func (p *progress) dialed() {
 	if p != nil && !p.greeted.Swap(true) {
 		p.heard()
 	}
 }
 
-// heard notes that the node has answered.
 func (p *progress) heard() {
 	if p != nil {
 		p.sign.Store(int64(time.Since(p.since)))

@@ -8,31 +8,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file remembers which servers have the scripts. A program may make a client for each lock, and then the scripts would be
-// most of what it sends.
+// This file remembers which servers have the scripts. They would be most of what a program sends that makes a client
+// for each lock.
 
-// loadedFor is for how long the scripts of a server count as loaded. If somebody has flushed them, the server answers NOSCRIPT.
+// loadedFor is how long scripts count as loaded. A server that has lost them answers NOSCRIPT.
 const loadedFor = 10 * time.Second
 
-// loaded holds the servers that have loaded the scripts, by address.
 var loaded struct {
 	sync.Mutex // guards at
 	at         map[string]loading
 }
 
-// A loading is that of a number of scripts by a server.
+// A loading says that a server has loaded so many scripts.
 type loading struct {
 	server  Server
 	scripts int
 }
 
-// lasts reports whether l is recent.
 func (l loading) lasts() bool {
 	since := time.Since(l.server.At)
 	return since >= 0 && since < loadedFor
 }
 
-// addressKey stands for the address of a client. It is "" if a Dialer of the user's decides where connections lead.
+// addressKey is "" if a Dialer of the user's decides where the address leads.
 func addressKey(user *redis.Options) string {
 	if user.Addr == ofSentinel || !dialsItself(user) {
 		return ""
@@ -40,7 +38,6 @@ func addressKey(user *redis.Options) string {
 	return user.Network + " " + user.Addr
 }
 
-// loadedAt returns the recent loading of all scripts at an address, and whether there is one.
 func loadedAt(address string) (l loading, is bool) {
 	loaded.Lock()
 	defer loaded.Unlock()
@@ -48,7 +45,6 @@ func loadedAt(address string) (l loading, is bool) {
 	return l, is && l.lasts() && l.scripts == len(knownScripts())
 }
 
-// note remembers that the server, which has answered the questions, has loaded the scripts of q.
 func (q *questions) note(address string, server *Server, answers []any) {
 	if address == "" || server == nil || server.RunID == "" || q.scripts == 0 {
 		return
@@ -60,7 +56,7 @@ func (q *questions) note(address string, server *Server, answers []any) {
 	}
 	loaded.Lock()
 	defer loaded.Unlock()
-	for other, l := range loaded.at { // few: what is older than loadedFor goes
+	for other, l := range loaded.at {
 		if !l.lasts() {
 			delete(loaded.at, other)
 		}
@@ -71,12 +67,12 @@ func (q *questions) note(address string, server *Server, answers []any) {
 	loaded.at[address] = loading{*server, q.scripts}
 }
 
-// isOf reports whether the server that answers now is the one of l, and the same process.
+// isOf reports whether the process that answers now is that of l.
 func (l loading) isOf(now *Server) bool {
 	return now != nil && now.RunID == l.server.RunID && now.Uptime+time.Second >= now.At.Sub(l.server.At)
 }
 
-// askAgain asks all questions, the scripts included, of a server that turned out to be another one than that of the loading.
+// askAgain asks all questions if the server is not that of the loading.
 func askAgain(ctx context.Context, cn *redis.Conn, q *questions) (*Server, error) {
 	return askServer(ctx, cn, q, &ownConn{})
 }

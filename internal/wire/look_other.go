@@ -2,6 +2,5 @@
 
 package wire
 
-// peek finds nothing: the system has no simple way to look at a socket. A round asks the node again if the connection was
-// closed.
+// peek finds nothing: there is no simple way to look at a socket.
 func peek(uintptr) (unread bool, err error) { return false, nil }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// peek reports whether a socket has something to be read. It takes nothing, and does not wait. Its error says that nothing more
-// will come.
+// peek reports whether a socket has something to be read, without waiting. Its error says that nothing more will come.
 func peek(fd uintptr) (unread bool, err error) {
 	var first [1]byte
 	n, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

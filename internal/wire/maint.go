@@ -11,35 +11,28 @@ import (
 )
 
 // This file heeds notifications of maintenance, as Redis Enterprise and cloud services push them: the endpoint moves, a
-// failover begins. go-redis heeds them on its own connections, so a connection of the pool asks for them, too, if the
-// user's client does (Protocol 3, and a MaintNotificationsConfig whose Mode is not disabled; both are defaults).
-//
-// The connection then greets with HELLO 3, as the user's client does. The node is asked in a round trip that is made
-// anyway, so a node without notifications costs nothing but an error reply. If the user's own client has met such a node,
-// it has stopped asking, and the pool stops with it.
+// failover begins. A connection asks for them, in a round trip that is made anyway, if the user's client does (Protocol
+// 3, and a MaintNotificationsConfig whose Mode is not disabled). If the client has met a node without them, both stop
+// asking.
 
 const (
-	// A new connection is tried so often, and so long after a failure. go-redis tries as often, and pauses longer. The old
-	// connection serves meanwhile.
+	// A new connection is tried so often, and so long after a failure.
 	moveTries = 3
 	movePause = 500 * time.Millisecond
 
-	// moveWait is how long requests wait for the old connection to answer what it owes, at least, once the new connection
-	// is there. The wait is longer if opening the new one took longer.
+	// moveWait is how long, at least, requests wait for answers of the old connection once the new one is there.
 	moveWait = 100 * time.Millisecond
 
-	// maxPushes bounds how many pushes may come without a reply between them. No node sends so many.
 	maxPushes = 1000
 
-	// latestMove bounds the time after which a node may ask to move.
 	latestMove = time.Hour
 )
 
 // A heed says which notifications a user's client heeds.
 type heed struct {
 	wanted   bool
-	must     bool          // a node without notifications is of no use to the client
-	endpoint string        // the type of the addresses that a node names
+	must     bool          // a node without them is of no use
+	endpoint string        // which addresses a node names
 	relaxed  time.Duration // the read timeout during maintenance
 }
 
@@ -47,7 +40,7 @@ func heedOf(user *redis.Client) heed {
 	if user.Options().Protocol != 3 || user.GetMaintNotificationsManager() == nil {
 		return heed{}
 	}
-	// go-redis changes the Mode while it connects. WithTimeout returns a copy of the options, made under the mutex.
+	// go-redis changes the Mode while it connects, under a mutex that WithTimeout locks.
 	config := user.WithTimeout(0).Options().MaintNotificationsConfig
 	if !config.IsEnabled() {
 		return heed{}
@@ -58,8 +51,8 @@ func heedOf(user *redis.Client) heed {
 	}
 }
 
-// on returns what is heeded of a node that has been greeted. Like go-redis it asks nothing of a node that has refused HELLO:
-// some proxies end the connection at a command that they do not know.
+// on returns what is heeded of a greeted node. Like go-redis it asks nothing of a node that has refused HELLO: some
+// proxies end the connection at an unknown command.
 func (h heed) on(greeted *ownConn) (heed, error) {
 	switch {
 	case !greeted.refusedHello:
@@ -70,7 +63,6 @@ func (h heed) on(greeted *ownConn) (heed, error) {
 	return heed{}, nil
 }
 
-// command returns the command that asks for notifications.
 func (h heed) command() []byte {
 	b, _ := AppendCommand(nil, h.args()) // strings
 	return b
@@ -80,8 +72,8 @@ func (h heed) args() []any {
 	return []any{"client", "maint_notifications", "on", "moving-endpoint-type", h.endpoint}
 }
 
-// moveOf returns what a MOVING says: to which address to move, "" for the address of the client, and after what time.
-// Then the client's address leads elsewhere, so go-redis waits for half of the time that the node gives.
+// moveOf returns what a MOVING says: where to move, and after what time. to is "" for the client's own address. That
+// leads elsewhere only later, so go-redis waits for half of the time given.
 func moveOf(p push) (to string, after time.Duration, is bool) {
 	if len(p) < 3 || p[0] != maintnotifications.NotificationMoving {
 		return "", 0, false
@@ -105,7 +97,7 @@ func moveOf(p push) (to string, after time.Duration, is bool) {
 	return to, 0, true
 }
 
-// A movedError ends the connection of a subscription whose client goes elsewhere.
+// A movedError ends the connection of a subscription that moves.
 type movedError struct{ to string } // "" for the client's own address
 
 func (e *movedError) Error() string { return "the node has asked to move" }

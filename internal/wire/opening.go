@@ -10,37 +10,35 @@ import (
 
 // opening holds the parameters of open.
 type opening struct {
-	dial, whole time.Duration  // timeouts of the dial, and of dial and greeting together
-	renewed     func()         // called when the credentials in use have been replaced
-	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives; may be nil
-	dialed      func(net.Conn) // called before the greeting; may be nil
-	heard       func()         // called when a part of an answer to the greeting arrives; may be nil
-	at          string         // the address that a notification named, "" for the client's own
-	heeds       bool           // the node may push notifications of maintenance
+	dial, whole time.Duration // of the dial, and of dial and greeting together
+	renewed     func()
+	sign        func()         // at each sign of life; may be nil
+	dialed      func(net.Conn) // before the greeting; may be nil
+	heard       func()
+	at          string // that a notification named, or ""
+	heeds       bool   // the node may push notifications
 
-	// behind returns commands that are written together with the last part of the greeting, if go-redis makes that alone, and
-	// how many they are. It may be nil. ask finds the answers in the ownConn.
+	// behind, which may be nil, returns commands that are written with the last part of the greeting if go-redis makes
+	// that alone, and their number.
 	behind func(opened *ownConn) (encoded []byte, commands int)
 
-	// ask sends the caller's own questions once the greeting is complete. Its error fails the
-	// connection.
+	// ask sends the caller's questions after the greeting. Its error fails the connection.
 	ask func(ctx context.Context, cn *redis.Conn, opened *ownConn) error
 }
 
-// An ownConn is a connection owned by the pool, with the credentials used in its greeting.
+// An ownConn is a connection owned by the pool.
 type ownConn struct {
-	net.Conn     // nil until it is dialed
-	*credentials // nil without a StreamingCredentialsProvider
+	net.Conn     // nil until dialed
+	*credentials // nil without a provider
 
-	early        []byte // what the node pushed during the greeting, not yet read
-	refusedHello bool   // the node speaks RESP2, so it can push nothing
-	mode         string // of the node, as its answer to HELLO tells it; "" if that does not
+	early        []byte // pushed during the greeting, not yet read
+	refusedHello bool   // so it speaks RESP2 and pushes nothing
+	mode         string // by its answer to HELLO, or ""
 
-	// ahead returns the answers to opening.behind and when the first had arrived, or nil if the commands were not written.
+	// ahead returns the answers to opening.behind and when the first arrived, nil if they were not written.
 	ahead func(ctx context.Context) (answers []any, at time.Time, err error)
 }
 
-// Read implements net.Conn.
 func (c *ownConn) Read(p []byte) (int, error) {
 	if len(c.early) > 0 {
 		n := copy(p, c.early)
@@ -50,8 +48,7 @@ func (c *ownConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Close implements net.Conn. It recovers from panics, because a user's Dialer may have returned
-// any type.
+// Close recovers, because a user's Dialer may have returned any type.
 func (c *ownConn) Close() (err error) {
 	defer c.credentials.release()
 	defer recovered(&err)

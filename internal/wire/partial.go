@@ -9,14 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds out that a client of one address leads to a node of a Redis Cluster. Such a node answers PING, and serves
-// only the names in its own slots. A Cluster whose only master has all slots serves every name, and is no mistake.
+// This file finds out that a client of one address leads to a node of a Redis Cluster, which serves only the names in
+// its own slots.
 
-// A share is what is known of the part of all keys that the node of a client serves. An answer that names another node shows
-// that it is not the whole, and so does what the node says of itself when a connection is opened.
+// A share is what is known of the part of all keys that a node serves.
 type share struct{ why atomic.Pointer[error] }
 
-// Partial returns why the node does not serve every key, nil if that is not known.
 func (s *share) Partial() error {
 	if why := s.why.Load(); why != nil {
 		return *why
@@ -32,10 +30,9 @@ func (s *share) set(why error) {
 	}
 }
 
-// isElsewhere reports whether err is the answer of a Cluster's node that another one serves the key.
 func isElsewhere(err error) bool { return answers(err, "MOVED ") || answers(err, "ASK ") }
 
-// heard returns the error of a reply, and explains it if another node serves the key.
+// heard explains an error that says that another node serves the key.
 func (s *share) heard(err error) error {
 	if err == nil || !isElsewhere(err) {
 		return err
@@ -44,10 +41,10 @@ func (s *share) heard(err error) error {
 	return fmt.Errorf("%w: %w", errPartial, err)
 }
 
-// learn asks a node that says in which mode it runs for its slots, if that is the mode of a Cluster. do sends a command.
+// learn asks a Cluster's node for its slots: a single master with all of them is no mistake.
 func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Context, args ...any) *redis.Cmd) error {
 	if mode == "" {
-		return nil // as before
+		return nil // not known, so nothing changes
 	}
 	if mode != clusterMode {
 		s.set(nil)
@@ -67,10 +64,8 @@ func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Cont
 	return nil
 }
 
-// clusterMode is what a node of a Cluster answers for its mode, to HELLO and to INFO.
 const clusterMode = "cluster"
 
-// modeIn returns the mode in an answer to HELLO, "" if there is none.
 func modeIn(hello any) string {
 	pairs, _ := hello.([]any)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -82,7 +77,7 @@ func modeIn(hello any) string {
 	return ""
 }
 
-// hasAllSlots reports whether the node that has answered this to CLUSTER NODES is a master with all slots.
+// hasAllSlots reads an answer to CLUSTER NODES.
 func hasAllSlots(nodes string) bool {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)

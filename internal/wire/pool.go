@@ -1,9 +1,8 @@
-// Package wire is one node of a Redsync: an ordered stream of requests, each answered exactly once. It knows nothing about
-// locks. [New] makes a Pool from a go-redis client, and [Func] from a function. Package pool is what users see of both: it
-// has the options, and an alias of [Pool], so that redsync.New takes pools of this package and no others.
+// Package wire is one node of a Redsync: an ordered stream of requests, each answered exactly once. It knows nothing
+// about locks. [New] makes a Pool from a go-redis client, and [Func] from a function. Package pool shows both to users,
+// and has the options.
 //
-// A [Pool] may have optional methods. Their interfaces are [Failing], [Located], [Subscriber] and others: a Redsync looks for
-// each of them. Package wiretest tests the contract. README.md shows the layers, and says what is easy to get wrong.
+// A [Pool] may have optional methods: see abilities.go. README.md shows the layers.
 package wire
 
 import (
@@ -15,32 +14,23 @@ import (
 //
 // An implementation must keep these promises; package wiretest checks them.
 //
-//   - Send returns without waiting for the network, however the node behaves.
-//   - The Reply of a request that Send accepted is delivered exactly once. A request that Send
-//     refused gets no Reply.
+//   - Send returns without waiting for the network.
+//   - A request that Send accepted gets exactly one Reply. One that Send refused gets none.
 //   - The node executes a request at most once: nothing below Send resends it.
-//   - Before the node gave a reply with a Conn other than 0, it had executed every Answered request
-//     that the same Pool accepted earlier.
+//   - Before the node gave a reply with a Conn other than 0, it had executed every Answered request that the same Pool
+//     accepted earlier.
 //   - All methods may be called from many goroutines at once.
-//
-// A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Partial], [Met], [Shared],
-// [Closable], [Waiting], [Linked], [Recalling], [Limited] and [Subscriber]. A pool of New has those that its client allows.
-//
-// A Pool that does not know which server process answers leaves Reply.Server nil.
 type Pool interface {
-	// Send queues req behind everything sent before it. An error means that the request was
-	// refused, will never be executed and gets no reply: ErrClosed, an *OutstandingError when the
-	// node already owes too many replies, or why the pool can never send.
+	// Send queues req behind everything sent before it. An error means that the request was refused and will never be
+	// executed: ErrClosed, an *OutstandingError, or why the pool can never send.
 	Send(req Request) error
 
-	// CloseIdle ends connections and background work as soon as no reply is
-	// outstanding. The next Send starts them again. Subscriptions stay.
+	// CloseIdle ends connections and background work once no reply is outstanding. The next Send starts them again.
+	// Subscriptions stay.
 	CloseIdle()
 
-	// Close refuses every later Send with ErrClosed and ends connections and background work as
-	// soon as no reply is outstanding. If the Pool is a Subscriber, Close ends its subscriptions
-	// at once. Close does not wait, and never closes a client that the user made. A second Close
-	// does nothing.
+	// Close refuses every later Send with ErrClosed, ends subscriptions at once, and otherwise does what CloseIdle
+	// does. It does not wait, and never closes a client that the user made. A second Close does nothing.
 	Close() error
 
 	// String names the node, for messages.
@@ -49,26 +39,21 @@ type Pool interface {
 
 // A Request is one command on its way to a node.
 type Request struct {
-	// Args is the whole command, its name first: "set", key, value, ... Elements are strings or
-	// integers; a Pool need not accept other types. A Pool only reads Args, so that all nodes of
-	// a round can share one slice. Keys are at the positions where Redis expects them. Commands
-	// that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, CLIENT, ...) must
-	// not be sent through a Pool.
+	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args,
+	// because all nodes of a round share one slice. Commands that block or change their connection (BLPOP, SUBSCRIBE,
+	// MULTI, SELECT, CLIENT, ...) must not be sent.
 	Args []any
 
-	// RESP is Args as encoded by AppendCommand, or nil. A sender may set it to encode a command
-	// for many nodes only once. A Pool only reads RESP, and only until Send returns. Code that
-	// passes a request on with other Args must clear RESP.
+	// RESP is Args as encoded by AppendCommand, or nil. It lets a sender encode a command once for many nodes. A Pool
+	// reads RESP only until Send returns. Code that passes a request on with other Args must clear RESP.
 	RESP []byte
 
-	// Reserved marks a request that Send must accept beyond the limit of pool.WithOutstanding, such as
-	// the release of a key that this pool has set. At most 32,768 requests of any kind may be
-	// outstanding.
+	// Reserved marks a request that Send accepts beyond the limit of pool.WithOutstanding, such as the release of a
+	// key. At most 32,768 requests of any kind may be outstanding.
 	Reserved bool
 
-	// Within is how soon the sender wants the reply; 0 means no preference. The request does not
-	// end after that time. When a connection is silent for longer than the requests on it want, a
-	// stream tries to reach the node on another one, and resolves its name anew for each try.
+	// Within is how soon the sender wants the reply; 0 means no preference. If a stream's connection is silent for
+	// longer, the stream tries to reach the node on another one. The request does not end.
 	Within time.Duration
 
 	// To receives the reply, together with Tag.
@@ -78,39 +63,33 @@ type Request struct {
 	asking bool // ASKING precedes it: the slot has not moved to this node yet
 }
 
-// A Receiver takes replies. A pool calls Receive from its own goroutines, one reply at a time, in
-// the order in which the requests were sent. Replies whose Conn is 0 may arrive in another order.
-// Receive must not block; it may call Send.
+// A Receiver takes replies. A pool calls Receive from its own goroutines, one reply at a time, in the order of Send
+// unless Conn is 0. Receive must not block; it may call Send.
 type Receiver interface {
 	Receive(tag int, reply Reply)
 }
 
 // A Reply is the outcome of a request.
 type Reply struct {
-	// Value is what the node answered: nil, string, int64 or []any. A stream accepts replies of
-	// up to 16 MiB.
+	// Value is what the node answered: nil, string, int64 or []any. A stream accepts up to 16 MiB.
 	Value any
 
-	// Err is a redis.Error when the node answered with an error (Fate is Answered). Otherwise it
-	// says why there is no answer.
+	// Err is a redis.Error if the node answered with an error. Otherwise it says why there is no answer.
 	Err error
 
 	Fate Fate
 
-	// Resent says that the client has sent the request more than once. So the node may execute an earlier sending after
+	// Resent says that the client has sent the request more than once. The node may execute an earlier sending after
 	// this answer.
 	Resent bool
 
-	// Conn is the number of the connection that the reply came on. Each new connection has a higher
-	// number, also across the Pools of one client. Conn is never lower than in an earlier reply. A
-	// restarted node answers on a connection opened after the restart. So its Conn is higher than
-	// in any reply delivered before the restart. Conn is 0 when the pool cannot promise the node's
-	// order of execution.
+	// Conn is the number of the connection that the reply came on, 0 if the pool cannot promise the node's order of
+	// execution. A new connection has a higher number, also across the Pools of one client, so a restarted node answers
+	// with a higher Conn. Conn never falls from one reply to the next.
 	Conn uint64
 
-	// Server is the process that answered. It is nil if the Fate is not Answered, if the node
-	// refuses INFO or answers it incompletely, if the pool does not ask, and with
-	// pool.WithoutIdentity.
+	// Server is the process that answered, nil if that is not known: the node was not asked, or refuses INFO, or the
+	// pool has pool.WithoutIdentity and no restart guard.
 	Server *Server
 }
 
@@ -118,10 +97,10 @@ type Reply struct {
 type Fate uint8
 
 const (
-	// Unknown: the connection failed. The node may have executed the request,
-	// may still do so, or may never have seen it.
+	// Unknown: the connection failed. The node may have executed the request, may still do so, or may never have seen
+	// it.
 	Unknown Fate = iota
-	// NotSent: no byte of the request was sent. The node never executes it.
+	// NotSent: no byte of the request was sent, and the node never executes it.
 	NotSent
 	// Answered: the node executed or rejected the request.
 	Answered
@@ -139,8 +118,8 @@ func (f Fate) String() string {
 	}
 }
 
-// An OutstandingError is the error of Send when a node already owes Limit replies: it is frozen,
-// unreachable, or slower than its callers.
+// An OutstandingError is the error of Send when a node owes Limit replies: it is frozen, unreachable, or slower than
+// its callers.
 type OutstandingError struct {
 	Limit int
 }
@@ -150,80 +129,59 @@ func (e *OutstandingError) Error() string {
 	return fmt.Sprintf("pool: not sent: %d replies are outstanding, the limit", e.Limit)
 }
 
-// A Subscriber is a Pool that can also listen to what clients PUBLISH on the node. A type
-// assertion finds it. Pools of New implement it.
+// A Subscriber is a Pool that can also listen to what clients PUBLISH on the node. Pools of New implement it.
 //
-// Redis delivers a message at most once. A message published while there is no connection is
-// lost, and the only sign of that is another call of Subscribed. Code that waits for a message
-// therefore needs a second way to make progress, such as a timer.
+// A message published while there is no connection is lost, and only another call of Subscribed tells of that. So code
+// that waits for a message needs a second way to make progress, such as a timer.
 type Subscriber interface {
-	// Subscribe listens to channel until the Subscription is closed, or the node refuses, or the
-	// Pool is closed. It does not wait for the node. It reports progress to the Listener, whose
-	// methods may be called before Subscribe returns.
+	// Subscribe listens to channel until the Subscription or the Pool is closed, or the node refuses. It does not wait
+	// for the node, and may report to the Listener before it returns. It uses one goroutine and one connection. The
+	// client's user needs permission for SUBSCRIBE and the channel (+subscribe &channel).
 	//
-	// Each Subscription uses one goroutine and one connection, even for a channel that the Pool
-	// already listens to. The client's user needs permission for SUBSCRIBE and the channel
-	// (+subscribe &channel). The Subscription also sends PING, which needs no permission.
-	//
-	// An error means that nothing was started, and the Listener is never called:
-	// ErrClosed, an empty channel, a nil Listener, or why the Pool can never send.
+	// An error means that nothing was started: ErrClosed, an empty channel, a nil Listener, or why the Pool can never
+	// send.
 	Subscribe(channel string, to Listener) (Subscription, error)
 }
 
-// A Listener receives the messages of a Subscription and the changes of its state. Its methods
-// are called one at a time, from a goroutine of the Subscription. They must not block: nothing
-// else is delivered while one runs, and the node closes the connection of a client that reads too
-// slowly.
+// A Listener receives the messages of a Subscription and the changes of its state. Its methods are called one at a
+// time. They must not block: the node closes the connection of a client that reads too slowly. They may call Close, and
+// methods of the Pool.
 //
 // The calls follow the pattern
 //
 //	{ Unsubscribed | Subscribed { Message } Unsubscribed } [ Refused ]
 //
-// which Close may end at any point. With a client that the pool uses directly, Subscribed may
-// come twice in a row, because that client reconnects by itself. A method may call Close, and
-// methods of the Pool.
+// which Close may end at any point. A client that the pool uses directly reconnects by itself, so Subscribed may come
+// twice in a row.
 type Listener interface {
-	// Subscribed: the node has confirmed the subscription. Messages published from now on are
-	// delivered while the connection lasts. It is called again after every reconnect. Messages
-	// published in between are lost.
+	// Subscribed: the node has confirmed the subscription, at first or after a reconnect. Messages published from now
+	// on are delivered while the connection lasts.
 	Subscribed()
 
-	// Message is called with the payload of each message, in the order in which
-	// the node published them. A message is delivered at most once.
+	// Message is called with the payload of each message, in the order of publication, at most once.
 	Message(payload string)
 
-	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err
-	// says why. It is called after every failed attempt. The Subscription keeps trying until Close
-	// or Refused. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it
-	// is added at random. The pauses start over after a connection that lasted at least a second. A pause is half a minute
-	// if HangsUp(err).
+	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err says why. Each failed
+	// attempt calls it. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it is added at
+	// random. It starts over after a connection that lasted at least a second. It is half a minute if HangsUp(err).
 	//
-	// If the node or its operating system closes the connection, that is noticed at once. A silent
-	// connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s.
-	// Because a PING is sent after every 2 s of silence, that happens 3 to 5 s after the node falls
-	// silent. Messages published meanwhile may be lost.
+	// A connection on which nothing arrives for 5 s is given up. A PING is sent after every 2 s of silence, so that
+	// happens 3 to 5 s after the node falls silent.
 	Unsubscribed(err error)
 
-	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err wraps its answer, a redis.Error. Or the user has closed the client, and err is
-	// ErrClientClosed. Refused is called at most once, and last: the Subscription has ended.
-	// Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password, which may
-	// be changed) are reported to Unsubscribed.
+	// Refused: the node does not let the client's user SUBSCRIBE to the channel; err wraps its answer, a redis.Error.
+	// Or the user has closed the client, and err is ErrClientClosed. The Subscription has ended. Temporary errors
+	// (LOADING, BUSY, ...) and errors of the greeting go to Unsubscribed.
 	Refused(err error)
 }
 
-// A Subscription is what Subscribe has started. It listens to one channel.
+// A Subscription is what Subscribe has started.
 type Subscription interface {
-	// Close ends the Subscription. It does not wait for the node. When it returns, no method of the
-	// Listener is running, and none will be called. To guarantee that, Close waits for a running
-	// method, so do not hold a mutex that the methods lock. A call from a method of any Listener
-	// does not wait. After it, a method of this Subscription's Listener may still be running. The
-	// Pool's Close does not wait for a running method either.
+	// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running,
+	// and none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call
+	// from a method of any Listener does not wait. Nor does the Pool's Close.
 	//
-	// The connection is closed and the goroutine ends at once. A dial under way may delay that if
-	// it ignores its context, as go-redis's dial with TLS does. With a client that the pool uses
-	// directly, an attempt to connect ends only with the client's own timeouts.
-	//
-	// A second Close waits in the same way. After Refused there is nothing to end.
+	// A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays
+	// it up to the client's own timeouts.
 	Close()
 }

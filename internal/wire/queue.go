@@ -8,59 +8,53 @@ import (
 	"time"
 )
 
-// A queue holds the requests of a stream that no connection has taken yet, and counts the replies
-// that the node owes. Pools put requests in; the connections of the stream, one after another,
-// take them out.
+// A queue holds the requests of a stream that no connection has taken yet, and counts the replies that the node owes.
 //
-// Once a connection has taken a request, a byte of it may have been sent, and the request is
-// either answered on that connection or its Fate is Unknown. Requests still queued when a
-// connection ends have not been sent. They go out on the next connection, or get NotSent if none
-// can be opened. So a request is written at most once.
+// A request that a connection has taken is answered on it, or Unknown. What is still queued when a connection ends goes
+// out on the next one, or gets NotSent if none can be opened. So a request is written at most once.
 type queue struct {
-	mu            sync.Mutex    // guards what follows, up to quiet
-	requests      []queued      // in order
-	encoded       []byte        // the encoding of requests
+	mu            sync.Mutex // guards what follows, up to quiet
+	requests      []queued
+	encoded       []byte        // of requests
 	within        time.Duration // the least Within of requests
-	stopped       atomic.Bool   // the stream has ended, and submit refuses requests
+	stopped       atomic.Bool   // submit refuses requests
 	ending        bool          // the stream stops once nothing is outstanding
-	openingSecond bool          // a search for a connection beside the one in use is going on
-	quiet         time.Time     // when replies were delivered last
-	elsewhere     string        // the address of the next connection, "" for the client's own
+	openingSecond bool          // a search for a second connection is under way
+	quiet         time.Time     // when replies were last delivered
+	elsewhere     string        // address of the next connection, or ""
 
-	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
+	// life ends with the stream. Its cause is ErrClientClosed if the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
 
-	distance distance                 // of the node
-	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
+	distance distance
+	opening  atomic.Pointer[progress] // nil if no connection is being opened
 
 	identified atomic.Bool // a pool wants to know which server answers
-	connected  atomic.Bool // a connection has been opened, or tried
+	connected  atomic.Bool // a connection has been tried
 
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
-	migrated func() // called when the slots of a cluster's node have moved
-	share    *share // what the node serves; nil if the user's client has other nodes, too, and knows which one has a key
+	migrated func() // called when a Cluster's slots have moved
+	share    *share // nil for a client of several nodes
 
-	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
+	// owed counts the requests whose Receive has not been called. It is raised under mu.
 	owed atomic.Int64
 
-	// wake holds a token when the stream, or the connection that it waits for, may have work to
-	// do.
+	// wake holds a token when there may be work to do.
 	wake chan struct{}
 }
 
-// queued is what remains of a request after its command was encoded.
+// queued is a request after it was encoded.
 type queued struct {
 	to   Receiver
 	tag  int
 	view *serverView // of the pool that sent it
-	name string      // of the command
+	name string
 }
 
 var errStopped = errors.New("pool: stream stopped")
 
-// submit queues a request for the pool of view, unless the node already owes limit replies.
 func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,12 +97,10 @@ func (q *queue) encode(req *Request) (err error) {
 	return err
 }
 
-// severed reports whether the user has closed the client.
 func (q *queue) severed() bool {
 	return context.Cause(q.life) == ErrClientClosed //nolint:errorlint // a sentinel
 }
 
-// sooner returns the smaller of two durations. 0 means no duration.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -123,17 +115,14 @@ func (q *queue) nudge() {
 	}
 }
 
-// scriptsAgain is how long no connection loads scripts after one has ended at that. They are sent in full meanwhile. The end
-// may have been a coincidence, or the proxy may be another one later.
+// scriptsAgain is how long no connection loads scripts after one has ended at that, perhaps by coincidence.
 const scriptsAgain = time.Minute
 
-// loadsScripts reports whether the next connection is to load scripts.
 func (q *queue) loadsScripts() bool {
 	at := q.cutAtScripts.Load()
 	return at == nil || time.Since(*at) >= scriptsAgain
 }
 
-// finish makes the stream end once nothing is outstanding.
 func (q *queue) finish() {
 	q.mu.Lock()
 	q.ending = true
@@ -141,7 +130,6 @@ func (q *queue) finish() {
 	q.nudge()
 }
 
-// fail delivers r to each of requests, none of which has an answer.
 func (q *queue) fail(requests []queued, r Reply) {
 	for _, req := range requests {
 		q.owed.Add(-1)
@@ -152,21 +140,19 @@ func (q *queue) fail(requests []queued, r Reply) {
 	q.mu.Unlock()
 }
 
-// redirect makes to the address of the next connection.
 func (q *queue) redirect(to string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.elsewhere = to
 }
 
-// destination returns the address of the next connection, "" for the client's own.
 func (q *queue) destination() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.elsewhere
 }
 
-// tried makes later connections lead to the client's own address, unless the attempt to connect to at was cancelled.
+// tried makes later connections lead to the client's own address, unless the attempt was cancelled.
 func (q *queue) tried(ctx context.Context, at string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

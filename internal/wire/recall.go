@@ -5,17 +5,15 @@ import (
 	"strconv"
 )
 
-// This file takes back requests of which nothing was sent. A Redsync that closes does so, because the connection that they
-// wait for may take long to open.
+// This file takes back requests of which nothing was sent, for a Redsync that closes.
 
-// Recall implements Recalling. While a connection is in use, queued requests are about to be sent.
+// Recall leaves the requests of an open connection alone: they are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
 	if s := p.last.Load(); s != nil && s.conn.Load() == nil {
 		s.recall(which, why)
 	}
 }
 
-// Recall implements Recalling.
 func (p *routedPool) Recall(which func(to Receiver, tag int) bool, why error) {
 	p.mu.Lock()
 	var back []*routed
@@ -45,8 +43,7 @@ func (p *routedPool) Recall(which func(to Receiver, tag int) bool, why error) {
 	}
 }
 
-// recall delivers NotSent to the queued requests for which which returns true. No connection has taken a queued request.
-// The Conn of the replies is 0, because a connection may be delivering others.
+// recall sets Conn to 0, because a connection may be delivering other replies.
 func (q *queue) recall(which func(to Receiver, tag int) bool, why error) {
 	q.mu.Lock()
 	var back []queued
@@ -70,7 +67,6 @@ func (q *queue) recall(which func(to Receiver, tag int) bool, why error) {
 	q.fail(back, Reply{Err: why, Fate: NotSent})
 }
 
-// commandSize returns the length of the first command in b, as AppendCommand has encoded it.
 func commandSize(b []byte) (size int) {
 	header := func() (n int) {
 		end := bytes.IndexByte(b[size:], '\r')

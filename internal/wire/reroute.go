@@ -11,42 +11,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file follows a client of many nodes: the slots of a Redis Cluster move to another master, or a Ring loses or gains
-// a shard. New requests go where the client leads them. A request that waits for the node that had its key before is given
-// up: the client would not wait for that node, and a lock on the new one needs to know that it has no vote there.
+// This file follows a client of many nodes: slots of a Redis Cluster move to another master, or a Ring loses or gains a
+// shard. A request that waits for the node that had its key is given up: a lock needs to know that it has no vote
+// there.
 
 const (
-	// rerouteEvery is how often the pool compares what nodes owe with what the client says, and how often a subscription
-	// looks whether its node has changed. That sends nothing.
+	// rerouteEvery is how often the pool compares what nodes owe with what the client says. That sends nothing.
 	rerouteEvery = 50 * time.Millisecond
 
 	// After so many looks without a reply the pool asks the client of a Cluster to reload its state, and again after so
-	// many more. A healthy node owes no reply for so long. A client that nobody else uses would not notice a failover.
-	// go-redis itself reloads about as often while commands fail.
+	// many more: a client that nobody else uses would not notice a failover.
 	looksUntilReload = 4
 	looksPerReload   = 5
 
-	// maxReloads bounds how many reloads wait for nodes at once. A reload asks one node after another in random order, and
-	// waits up to maxReadTimeout for a frozen one. Another reload begins with another node. In a Cluster of three masters, a
-	// third of the 20 reloads that begin in that time hang, seldom more than half.
+	// maxReloads bounds the reloads that wait for nodes at once. A reload asks nodes in random order, and waits up to
+	// maxReadTimeout for a frozen one. With three masters, a third of the 20 reloads that begin in that time hang.
 	maxReloads = 12
 )
 
 var errRerouted = errors.New("pool: given up: the client has another node for the key now")
 
-// errDropped ends the stream to a node that the client does not use any more.
 var errDropped = errors.New("the client does not use the node any more")
 
-// owing holds the requests that a pool of many nodes has sent and that have no reply, in the order in which they were sent.
+// owing holds the unanswered requests of a pool of many nodes, in order.
 type owing struct {
 	mu          sync.Mutex // guards what follows
 	first, last *owed
-	looks       int64 // so many looks have been made
-	looking     bool  // the timer runs
-	reloaded    int64 // the look after which the client was asked to reload
+	looks       int64
+	looking     bool // the timer runs
+	reloaded    int64
 	timer       *time.Timer
 
-	reloads atomic.Int32 // under way
+	reloads atomic.Int32
 
 	client redis.UniversalClient
 	route  func(key string) (*redis.Client, error)
@@ -59,15 +55,14 @@ type owed struct {
 
 	// Guarded by the mutex of owing.
 	at            *redis.Client // of the node that it was sent to last
-	named         *redis.Client // of the node that the client named then
-	looks         int64         // made before it was sent
-	waiting       bool          // no reply is delivered
+	named         *redis.Client
+	looks         int64
+	waiting       bool // no reply is delivered
 	before, after *owed
 }
 
-// add notes that r is sent to node, while the client names another one, perhaps. A request that follows a redirection is
-// noted already. If it has been given up meanwhile, add reports false, and the node must not get it: its sender has been
-// told, and no longer cleans up what the node would do.
+// add notes that r is sent to node, while the client perhaps names another one. It reports false if r, which follows a
+// redirection, has been given up: its sender no longer cleans up what the node would do.
 func (o *owing) add(r *owed, node, named *redis.Client) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,7 +88,7 @@ func (o *owing) add(r *owed, node, named *redis.Client) bool {
 	return true
 }
 
-// remove reports whether nobody has delivered a reply of r yet. Its caller does that now.
+// remove reports whether nobody has delivered a reply of r. The caller does.
 func (o *owing) remove(r *owed) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,13 +110,13 @@ func (o *owing) remove(r *owed) bool {
 	return true
 }
 
-// A wait is a request that has waited for at least one look.
+// A wait is a request that has waited for a look or more.
 type wait struct {
 	*owed
 	at, named *redis.Client
 }
 
-// look gives up requests whose keys have moved. It looks again as long as replies are owed.
+// look gives up requests whose keys have moved. It looks again while replies are owed.
 func (o *owing) look() {
 	o.mu.Lock()
 	o.looks++
@@ -150,8 +145,7 @@ func (o *owing) look() {
 	}
 }
 
-// hasMoved reports whether the client has named another node for the key since the request was sent. A node to which the
-// request was redirected may be new to the client.
+// hasMoved reports whether the client has named another node for the key since the request was sent.
 func (o *owing) hasMoved(w wait) bool {
 	if w.key == "" { // any node will do, and a ClusterClient names one at random
 		return false
@@ -163,7 +157,7 @@ func (o *owing) hasMoved(w wait) bool {
 	return now != w.named && now != w.at && now.Options().Addr != w.at.Options().Addr
 }
 
-// reloadBeside makes the client of a Cluster reload its state, also while another reload waits for a node.
+// reloadBeside reloads the state of a Cluster, even while another reload waits for a node.
 func (o *owing) reloadBeside() {
 	cluster, is := o.client.(*redis.ClusterClient)
 	if !is || o.reloads.Load() >= maxReloads { // one look at a time
@@ -180,22 +174,20 @@ func (o *owing) reloadBeside() {
 	}()
 }
 
-// reload makes a client reload the state of its cluster, in the background.
 func reload(client redis.UniversalClient) {
 	if cluster, is := client.(*redis.ClusterClient); is {
 		cluster.ReloadState(context.Background())
 	}
 }
 
-// isDropped reports whether a Ring has stopped using one of its shards: it is down or not in the Ring any more. A master
-// that has lost its slots gets no more requests, and its stream soon ends because it is idle.
+// isDropped reports whether a Ring has stopped using one of its shards. The stream of a Cluster's master without slots
+// soon ends because it is idle.
 func isDropped(owner redis.UniversalClient, node *redis.Client) bool {
 	ring, is := owner.(*redis.Ring)
 	return is && !slices.Contains(ring.GetShardClients(), node)
 }
 
-// follow ends a subscription's connection to node once the client names another node for the channel. ctx ends with the
-// subscription's connection.
+// follow ends a subscription's connection to node once the client names another node for the channel.
 func (w *ownWire) follow(ctx context.Context, route func(key string) (*redis.Client, error), node *redis.Client) {
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {

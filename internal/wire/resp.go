@@ -10,28 +10,24 @@ import (
 	"strconv"
 )
 
-// This file encodes commands and decodes replies in RESP2 and RESP3, the protocols of Redis. A value of RESP3 is decoded
-// to what the node would send in RESP2: an array for a map or a set, 1 or 0 for a boolean, a string for any other number.
+// This file encodes commands and decodes replies in RESP2 and RESP3. A value of RESP3 is decoded to what the node would
+// send in RESP2: an array for a map or a set, 1 or 0 for a boolean, a string for any other number.
 
 const (
-	// readBuffer is the size of a read buffer, and the length of the longest line.
+	// readBuffer is the size of a read buffer, and of the longest line.
 	readBuffer = 16 << 10
 
-	// maxDepth and maxReply bound the nesting of arrays in a reply, and the bytes of memory that
-	// a reply takes. They bound a push, too.
 	maxDepth = 32
 	maxReply = 16 << 20
 
-	// valueSize bounds the memory that any value takes besides its bytes, such as its element in
-	// an array and its string header.
+	// valueSize bounds the memory that a value takes besides its bytes.
 	valueSize = 48
 )
 
 const crlf = "\r\n"
 
-// AppendCommand appends a command to b, as an array of bulk strings: see Request.Args and
-// Request.RESP. If an element is neither a string nor an integer, it returns an error and b
-// unchanged.
+// AppendCommand appends a command to b, as an array of bulk strings. If an element is neither a string nor an integer,
+// it returns an error and b unchanged.
 func AppendCommand(b []byte, args []any) ([]byte, error) {
 	begin := len(b)
 	b = appendHeader(b, '*', len(args))
@@ -71,7 +67,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 func appendHeader(b []byte, kind byte, n int) []byte {
 	const digits = "0123456789"
 	switch {
-	case n < 10: // most lengths are short, and every command passes here
+	case n < 10:
 		return append(b, kind, digits[n], '\r', '\n')
 	case n < 100:
 		return append(b, kind, digits[n/10], digits[n%10], '\r', '\n')
@@ -97,25 +93,24 @@ func appendDigits(b, digits []byte) []byte {
 	return append(b, crlf...)
 }
 
-// A refusal is an error that a node answered with. It is a redis.Error.
+// A refusal is an error that a node answered with: a redis.Error.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// RedisError marks an error that came from a node.
 func (refusal) RedisError() {}
 
-// errMalformed means that bytes received are not a reply. Nothing after them can be decoded.
+// errMalformed means that bytes are no reply. Nothing after them can be decoded.
 var errMalformed = errors.New("the node sent something that is no reply")
 
-// okReply is boxed once, because every successful SET has this answer.
+// okReply is boxed once: every successful SET has this answer.
 var okReply any = "OK"
 
-// A push is what a node sends without being asked: it answers no request. Only RESP3 has it.
+// A push is what a node sends without being asked, in RESP3 only.
 type push []any
 
-// readReply reads one reply: nil, string, int64, []any of these, or refusal. It may also return a push. An error means
-// that the connection has ended or cannot be used any more.
+// readReply reads one reply: nil, string, int64, []any of these, or refusal. Or it returns a push. An error ends the
+// connection.
 func readReply(r *bufio.Reader) (any, error) {
 	d := decoder{Reader: r, left: maxReply}
 	return d.value(0)
@@ -124,7 +119,7 @@ func readReply(r *bufio.Reader) (any, error) {
 // A decoder reads one reply.
 type decoder struct {
 	*bufio.Reader
-	left int // how many bytes the rest of the reply may take in memory
+	left int // memory for the rest of the reply
 }
 
 func (d *decoder) value(depth int) (any, error) {
@@ -136,10 +131,9 @@ func (d *decoder) value(depth int) (any, error) {
 	return value, err
 }
 
-// attribute stands for an attribute: it says something about the value that follows it, and nobody here wants to know.
+// attribute stands for an attribute of the value that follows it.
 var attribute any = new(byte)
 
-// valueOrAttribute is value, but returns attribute for one.
 func (d *decoder) valueOrAttribute(depth int) (any, error) {
 	line, err := d.line()
 	if err != nil {
@@ -188,7 +182,6 @@ func (d *decoder) valueOrAttribute(depth int) (any, error) {
 	return d.resp3(kind, n, depth)
 }
 
-// resp3 returns the value of a kind that RESP2 does not have, and whose header is n.
 func (d *decoder) resp3(kind byte, n int64, depth int) (any, error) {
 	if n < 0 { // only RESP2 writes null so
 		return nil, errMalformed
@@ -229,7 +222,6 @@ func (d *decoder) resp3(kind byte, n int64, depth int) (any, error) {
 	return nil, errMalformed
 }
 
-// pairs returns n keys and values as one array.
 func (d *decoder) pairs(n int64, depth int) (any, error) {
 	if n > maxReply {
 		return nil, errMalformed
@@ -237,8 +229,7 @@ func (d *decoder) pairs(n int64, depth int) (any, error) {
 	return d.array(2*n, depth)
 }
 
-// line returns the next line without its end. The line is not empty, and is valid until the next
-// read.
+// line returns the next line, valid until the next read.
 func (d *decoder) line() ([]byte, error) {
 	line, err := d.ReadSlice('\n')
 	if err != nil {
@@ -251,7 +242,6 @@ func (d *decoder) line() ([]byte, error) {
 	return text, nil
 }
 
-// bulk returns the string that comes next and has n bytes.
 func (d *decoder) bulk(n int64) (any, error) {
 	if n == -1 {
 		return nil, nil
@@ -272,12 +262,11 @@ func (d *decoder) bulk(n int64) (any, error) {
 		return nil, errMalformed
 	}
 	value := string(text)
-	_, _ = d.Discard(size) // Peek has buffered it
+	_, _ = d.Discard(size)
 	return value, nil
 }
 
-// longBulk is bulk for strings larger than the buffer. Memory grows with the bytes that arrive,
-// not with the length that the peer announces.
+// longBulk reads strings larger than the buffer. Memory grows with what arrives, not with the announced length.
 func (d *decoder) longBulk(n int) (any, error) {
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
@@ -308,14 +297,12 @@ func (d *decoder) array(n int64, depth int) (any, error) {
 	return values, nil
 }
 
-// take counts n more bytes of the reply, and reports whether the reply is still within its limit.
 func (d *decoder) take(n int) bool {
 	d.left -= n
 	return d.left >= 0
 }
 
-// broken converts the error of a failed read. Within a reply, the end of the connection is
-// unexpected. A line longer than the buffer is malformed. err may be nil.
+// broken converts the error of a failed read. Within a reply, the end of the connection is unexpected.
 func broken(err error, within bool) error {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
@@ -326,7 +313,6 @@ func broken(err error, within bool) error {
 	return err
 }
 
-// parseInt reads an integer as Redis writes it.
 func parseInt(text []byte) (int64, error) {
 	digits, negative := bytes.CutPrefix(text, []byte("-"))
 	if len(digits) == 0 || len(digits) > 19 {

@@ -15,16 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file implements the pool of a client of many nodes: a Redis Cluster or a Ring. The client
-// tells which node has a key. The request goes through a stream to that node, as with a
-// *redis.Client. So everything that a stream guarantees (greeting, bounded replies, silence, the
-// limit of outstanding requests) holds for each node, and a frozen node delays no other.
+// This file implements the pool of a client of many nodes. The client tells which node has a key, and the request goes
+// through a stream to that node. So what a stream guarantees holds for each node, and a frozen node delays no other.
 
 // routeTimeout is how long the pool waits for the client to load the state of its cluster.
 const routeTimeout = 5 * time.Second
 
-// maxRedirects bounds how many redirections one request follows, even if the user's client allows
-// more.
+// maxRedirects bounds how many redirections one request follows, even if the client allows more.
 const maxRedirects = 16
 
 // A router returns the client of the node that has a key.
@@ -32,31 +29,28 @@ type router func(ctx context.Context, key string) (*redis.Client, error)
 
 // routedPool sends each request through the stream of the node that has its key.
 //
-// A cluster node without the slot does not execute the request. It names the node that has the
-// slot instead: MOVED after the slot has moved, ASK while it moves. The pool sends the request
-// there. Therefore it promises no order of execution, and Conn is 0.
+// A Cluster's node without the slot executes nothing. It names the node that has the slot (MOVED), or will have it
+// (ASK), and the pool sends the request there. So it promises no order of execution.
 type routedPool struct {
 	Config
 	client    redis.UniversalClient
 	route     router
 	cluster   *redis.ClusterClient // nil for a Ring
-	redirects int                  // how many redirections one request follows
+	redirects int
 	subs      subscriptions
 	owing     owing
 
-	// ready means that route does no I/O. A ClusterClient loads the state of the cluster on the
-	// first call, and keeps it.
+	// ready means that route does no I/O: a ClusterClient first loads the state of the cluster.
 	ready atomic.Bool
 
-	// delivering holds a token while a reply is delivered. It serializes the replies of all
-	// nodes.
+	// delivering holds a token while a reply of any node is delivered.
 	delivering chan struct{}
 
 	mu      sync.Mutex             // guards what follows
 	nodes   map[string]*streamPool // by address
 	queue   []*routed              // until the client is ready
 	running bool                   // a goroutine is in run
-	loading time.Time              // when that goroutine began to load the state of the cluster; zero if it has not
+	loading time.Time              // when it began to load the state of the cluster
 	closed  bool
 }
 
@@ -81,7 +75,6 @@ func newRoutedPool(cfg Config, client redis.UniversalClient) *routedPool {
 	return p
 }
 
-// routed returns the client of the node that has a key.
 func (p *routedPool) routed(key string) (client *redis.Client, err error) {
 	defer recovered(&err)
 	return p.route(context.Background(), key)
@@ -89,7 +82,6 @@ func (p *routedPool) routed(key string) (client *redis.Client, err error) {
 
 func (p *routedPool) String() string { return cmp.Or(p.Name, fmt.Sprintf("%T", p.client)) }
 
-// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
 func (p *routedPool) Listed() string { return fmt.Sprintf("%T", p.client) }
 
 func (p *routedPool) CloseIdle() {
@@ -109,12 +101,10 @@ func (p *routedPool) Close() error {
 	return nil
 }
 
-// Subscribe implements Subscriber.
 func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
 	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
 }
 
-// dialChannel subscribes to a channel on the node that the client chooses for it.
 func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
@@ -130,8 +120,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 	return w, nil
 }
 
-// Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
-// they have the same hash tag. On a Ring other keys may lie on one node until it loses or gains a shard.
+// Together compares hash tags on a Ring, because other keys may lie together only until it loses or gains a shard.
 func (p *routedPool) Together(a, b string) bool {
 	if p.cluster == nil {
 		return hashed(a) == hashed(b)
@@ -139,8 +128,8 @@ func (p *routedPool) Together(a, b string) bool {
 	return slot(a) == slot(b)
 }
 
-// hashed returns the part of a key that decides where the key lies: its hash tag if it has one, or else the whole
-// key. See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
+// hashed returns the part of a key that decides where it lies: its hash tag, or else the whole key. See
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
 func hashed(key string) string {
 	_, after, open := strings.Cut(key, "{")
 	if tag, _, closed := strings.Cut(after, "}"); open && closed && tag != "" {
@@ -165,13 +154,10 @@ func slot(key string) uint16 {
 	return crc % 16384
 }
 
-// Destination returns the client.
 func (p *routedPool) Destination() any { return p.client }
 
-// ClientClosed reports whether the user has closed the client. It sends nothing.
 func (p *routedPool) ClientClosed() bool { return isClosed(p.client) }
 
-// Client returns a comparable value that stands for the client of p.
 func (p *routedPool) Client() any {
 	switch client := p.client.(type) {
 	case *redis.ClusterClient:
@@ -182,11 +168,8 @@ func (p *routedPool) Client() any {
 	return nil
 }
 
-// Sibling returns another pool of the same client, with the same options.
 func (p *routedPool) Sibling() Pool { return newRoutedPool(p.Config, p.client) }
 
-// MetBefore reports true. The pool never knows which server answers, so waiting for that would be
-// useless.
 func (p *routedPool) MetBefore() bool { return true }
 
 func (p *routedPool) Send(req Request) error {
@@ -223,8 +206,7 @@ func (p *routedPool) Send(req Request) error {
 	return nil
 }
 
-// run sends the queued requests once the client can route them. While run is running, every
-// request goes through the queue, which keeps the order.
+// run sends the queued requests once the client can route them. Meanwhile every request is queued, to keep the order.
 func (p *routedPool) run() {
 	for p.hasQueued() {
 		err := p.load()
@@ -248,7 +230,6 @@ func (p *routedPool) run() {
 	}
 }
 
-// hasQueued reports whether requests are queued. If not, it notes that run ends.
 func (p *routedPool) hasQueued() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +237,6 @@ func (p *routedPool) hasQueued() bool {
 	return p.running
 }
 
-// load waits until the client can route.
 func (p *routedPool) load() (err error) {
 	defer recovered(&err)
 	if p.ready.Load() {
@@ -271,7 +251,6 @@ func (p *routedPool) load() (err error) {
 	return nil
 }
 
-// forward sends r, or returns err if it is not nil.
 func (p *routedPool) forward(r *routed, err error) error {
 	if err != nil {
 		return err
@@ -285,7 +264,6 @@ func (p *routedPool) forward(r *routed, err error) error {
 	return r.sendLocked(node, node.client, false)
 }
 
-// nodeOfLocked returns the node that has a key, as far as the client knows.
 func (p *routedPool) nodeOfLocked(key string) (node *streamPool, err error) {
 	defer recovered(&err)
 	client, err := p.route(context.Background(), key)
@@ -314,8 +292,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	return node
 }
 
-// nodeAtLocked returns the node at addr, the target of a redirection. If the pool does not have that
-// node yet, it makes one with the options of the redirecting node, which is like.
+// nodeAtLocked returns the target of a redirection. A new node gets the options of the redirecting one, like.
 func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	if node := p.nodes[addr]; node != nil {
 		return node
@@ -323,7 +300,7 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	opt := ownOptions(like.client.Options())
 	opt.Addr = addr
 	client := redis.NewClient(opt)
-	_ = client.Close() // only its options are used
+	_ = client.Close()
 	return p.addLocked(addr, client)
 }
 
@@ -332,12 +309,12 @@ type routed struct {
 	pool  *routedPool
 	req   Request
 	owed  owed
-	at    *streamPool // the node that it was sent to last
-	moves int         // how many redirections it has followed
+	at    *streamPool
+	moves int
 }
 
-// sendLocked sends r to node. asking is set if the slot is still moving there. A request that
-// follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
+// sendLocked sends r to node. asking: the slot is still moving there. No limit refuses a request that follows a
+// redirection.
 func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
 	r.at = node
 	if !r.pool.owing.add(&r.owed, node.client, named) {
@@ -357,11 +334,10 @@ func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) 
 	return err
 }
 
-// Receive takes the reply of a node.
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
-		reload(p.client) // the node may have been replaced, or may have lost the slot
+		reload(p.client) // the node may have been replaced, or lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
@@ -377,14 +353,13 @@ func (r *routed) Receive(_ int, reply Reply) {
 	}
 }
 
-// follow sends r to the node that a redirection names.
 func (r *routed) follow(addr string, ask bool) (err error) {
 	defer recovered(&err)
 	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	named, _ := p.routed(r.owed.key) // nil if there is none
+	named, _ := p.routed(r.owed.key)
 	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 
@@ -394,8 +369,7 @@ func (r *routed) deliver(reply Reply) {
 	r.req.To.Receive(r.req.Tag, reply)
 }
 
-// redirection reports whether err is a redirection, and returns the address that it names. ask is
-// true for ASK and false for MOVED. from is the address of the node that answered.
+// redirection returns the address that a redirection names. from is the address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
 	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
 		return "", false, false
@@ -413,13 +387,12 @@ func redirection(err error, from string) (addr string, ask, is bool) {
 	switch {
 	case port == "" || host == "?":
 		return "", false, false
-	case host == "": // stands for the host of the node that answered
+	case host == "": // the host of the node that answered
 		host, _, _ = net.SplitHostPort(from)
 	}
 	return net.JoinHostPort(host, port), words[0] == "ASK", true
 }
 
-// keyOf returns the key that routes a command, "" if it has none.
 func keyOf(args []any) string {
 	at := 1
 	if name, _ := args[0].(string); strings.EqualFold(name, "evalsha") || strings.EqualFold(name, "eval") {
@@ -436,7 +409,7 @@ func keyOf(args []any) string {
 	return fmt.Sprint(args[at])
 }
 
-// Link implements Linked. It tells of the node whose connection was opened last, or is still being opened.
+// Link tells of the node whose connection was opened last, or is still being opened.
 func (p *routedPool) Link() (l Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // A Script is a Lua script. Nodes keep it under its SHA1.
 type Script struct {
-	write func() string // returns the source; nil once it is called
+	write func() string // nil once it is called
 
 	once   sync.Once // guards what follows
 	source string
@@ -17,21 +17,17 @@ type Script struct {
 	arg    any // sha, boxed once
 }
 
-// shaLength is the length of a SHA1 in hexadecimal digits.
 const shaLength = 2 * sha1.Size
 
-// scripts holds every script of NewScript, by SHA1.
 var scripts sync.Map
 
-// late holds every script of NewScriptOf.
 var late struct {
 	mu      sync.Mutex // guards what follows
 	scripts []*Script
 }
 
-// NewScript returns the script with the given source. It is meant for package-level variables.
-// Every new connection of a stream loads all scripts of the program, so the first use of a script
-// costs no extra round trip.
+// NewScript returns a script for a package-level variable. Every new connection of a stream loads all such scripts, so
+// the first use of one costs no extra round trip.
 func NewScript(source string) *Script {
 	s := &Script{write: func() string { return source }}
 	s.once.Do(s.begin)
@@ -39,8 +35,8 @@ func NewScript(source string) *Script {
 	return s
 }
 
-// NewScriptOf does what NewScript does, for a source that takes time to make. It calls write, once, when the program
-// first connects or first uses the script. So a program that does neither pays nothing.
+// NewScriptOf does what NewScript does, for a source that takes time to make: write is called once, when the program
+// first connects or uses the script.
 func NewScriptOf(write func() string) *Script {
 	s := &Script{write: write}
 	late.mu.Lock()
@@ -49,11 +45,10 @@ func NewScriptOf(write func() string) *Script {
 	return s
 }
 
-// NewScriptOnDemand does what NewScriptOf does, for a script that few programs use. No connection loads it. So a node that
-// does not know it answers NOSCRIPT, and the first use takes another round trip.
+// NewScriptOnDemand is for a script that few programs use: no connection loads it, so its first use takes another round
+// trip.
 func NewScriptOnDemand(write func() string) *Script { return &Script{write: write} }
 
-// begin makes the source and what follows from it.
 func (s *Script) begin() {
 	s.source, s.write = s.write(), nil
 	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // see the import
@@ -75,7 +70,6 @@ func knownScripts() (known []*Script) {
 	return known
 }
 
-// scriptOf returns the script that a command runs by its SHA1, nil if it runs none that this program knows.
 func scriptOf(args []any) *Script {
 	if len(args) > 1 && args[0] == "evalsha" {
 		for _, s := range knownScripts() {
@@ -87,8 +81,8 @@ func scriptOf(args []any) *Script {
 	return nil
 }
 
-// Args returns the command that runs the script by its SHA1. keys says how many of args, from the
-// first on, are keys. The script must access no other keys.
+// Args returns the command that runs the script by its SHA1. The first keys of args are keys, and the script must
+// access no others.
 func (s *Script) Args(keys int, args ...any) []any {
 	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
 }
@@ -99,8 +93,7 @@ func (s *Script) Append(cmd []any, keys int) []any {
 	return append(cmd, "evalsha", s.arg, keys)
 }
 
-// InFull returns cmd, which Args made, with the source in place of the SHA1, for a node that answered
-// NOSCRIPT.
+// InFull returns cmd, which Args made, with the source in place of the SHA1.
 func (s *Script) InFull(cmd []any) []any {
 	s.once.Do(s.begin)
 	return append([]any{"eval", s.source}, cmd[2:]...)

@@ -7,66 +7,60 @@ import (
 	"time"
 )
 
-// This file decides what to do about a connection that owes a reply and is silent. Either the
-// node is slow, or the connection is dead without notice, because a firewall or a NAT has
-// forgotten it. The silence does not show which of the two it is.
+// This file decides what to do about a connection that owes a reply and is silent. Either the node is slow, or the
+// connection is dead without notice, because a firewall or a NAT has forgotten it.
 //
-// So the connection is not given up at once. Once it has been silent for longer than the requests
-// in flight want (Request.Within), a search for a second one begins (search). If a node answers the second one's
-// greeting while the first is still silent, that node is well and the first connection is dead, so
-// the second replaces it. If data arrives on the first before that, the second is closed. A
-// frozen node answers on neither, and the search goes on: the name of the node may lead elsewhere by now.
+// Once the connection has been silent for longer than its requests want (Request.Within), a search for a second one
+// begins. If a node answers the second one's greeting while the first is still silent, the second replaces the first.
+// If data arrives on the first before that, the second is closed. A frozen node answers on neither, and the search goes
+// on: the name of the node may lead elsewhere by now.
 
 const (
-	// minPatience is the shortest silence after which a second connection is opened.
+	// minPatience is the shortest silence before a search.
 	minPatience = 50 * time.Millisecond
 
-	// A second connection that was not needed doubles the patience with the first. Otherwise a
-	// slow link would cost a connection for each request. The patience halves again after each
-	// forgetAfter, so that a node that is slow now and then does not leave its connection
-	// unwatched for ever. The patience never exceeds the timeout.
+	// A second connection that was not needed doubles the patience: otherwise a slow link would cost a connection for
+	// each request. The patience halves after each forgetAfter, so that a node that was slow once does not go unwatched
+	// for ever.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
 )
 
-// A silence measures how long one connection has owed a reply without receiving one, and decides
-// what to do; the connection does it. All methods except start, pause, clock and lasts are called under
-// the queue's mu.
+// A silence measures how long one connection has owed a reply without receiving one, and decides what to do. All
+// methods except start, pause, clock and lasts are called under the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
-	usual   time.Duration // the timeout after the maintenance that the node has announced; 0: none is announced
+	usual   time.Duration // the timeout after announced maintenance; 0: there is none
 	started time.Time     // when clock began
-	watch   *time.Timer   // fires when something may have to be done
+	watch   *time.Timer
 
-	// since is when the wait for the next owed reply began, as returned by clock. It is 0 while
-	// no reply is owed, and while replies that have arrived are being delivered.
+	// since is when the wait for the next owed reply began, by clock. It is 0 while no reply is owed, and while replies
+	// are delivered.
 	since atomic.Int64
 
-	batchWithin   time.Duration // the least Within in the batch that is being answered
-	writtenWithin time.Duration // the least Within of the requests written after it
-	watching      bool          // watch is running
-	armed         time.Duration // the duration that watch was set to
-	second        *second       // the search for a second connection, or nil
-	doubled       int           // how often the patience was doubled
-	doubledAt     int64         // when it was last doubled or halved, as returned by clock
+	batchWithin   time.Duration // least in the batch that is being answered
+	writtenWithin time.Duration // least of the requests written after it
+	watching      bool
+	armed         time.Duration
+	second        *second // the search for a second connection, or nil
+	doubled       int     // how often the patience was doubled
+	doubledAt     int64   // by clock: when it was last doubled or halved
 }
 
 // A second is the search for a connection beside a silent one.
 type second struct {
-	since  int64              // when the silence began, as returned by clock
+	since  int64              // by clock: when the silence began
 	cancel context.CancelFunc // ends the search, and the connection that it has found
 }
 
-// start prepares the watch. When it fires, it calls check.
 func (s *silence) start(check func()) {
 	s.started = time.Now()
 	s.watch = time.AfterFunc(s.timeout, check)
 	s.watch.Stop()
 }
 
-// taken records that the connection has taken requests, whose shortest Within is within. idle means
-// that nothing was in flight before, so a silence begins. taken sets the watch if it is not
-// running or would fire too late for these requests.
+// taken records that the connection has taken requests, the shortest Within of which is within. idle: nothing was in
+// flight.
 func (s *silence) taken(within time.Duration, idle bool) {
 	if idle {
 		s.batchWithin, s.writtenWithin = 0, 0
@@ -78,20 +72,17 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch records that the requests written after the current batch form the next one.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
-// pause records that a reply has arrived. No silence is measured until broken is called, after all
-// replies that arrived together have been delivered.
+// pause records that a reply has arrived. No silence is measured until broken is called.
 func (s *silence) pause() {
 	if s.since.Load() != 0 {
 		s.since.Store(0)
 	}
 }
 
-// broken records that the replies that had arrived have been delivered. A new silence begins now if
-// the node owes another reply, otherwise with the next request. If a second connection is being
-// searched, broken drops it.
+// broken records that all replies that had arrived are delivered. A new silence begins if the node owes another one. A
+// search is dropped.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -101,10 +92,8 @@ func (s *silence) broken(owing bool) {
 	}
 }
 
-// check is called when the watch has fired. It returns whether to give the connection up, and the
-// search to begin, or nil. owes says whether the connection owes a reply, mayOpen
-// whether a search may begin. While the connection owes a reply and is not given up,
-// check sets the watch again.
+// check is called when the watch has fired. It returns whether to give the connection up, and the search to begin, or
+// nil.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
@@ -123,9 +112,8 @@ func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	return false, open
 }
 
-// outlasted reports whether the connection stayed silent while d was going on, so that what d has found
-// replaces it. found says whether there is anything. If there is not, or if the silence has ended,
-// outlasted drops d.
+// outlasted reports whether the connection stayed silent during d, so that what d has found replaces it. Otherwise it
+// drops d.
 func (s *silence) outlasted(d *second, found bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
@@ -138,7 +126,6 @@ func (s *silence) outlasted(d *second, found bool) bool {
 	return true
 }
 
-// end stops the watch, and cancels the search if there is one.
 func (s *silence) end() {
 	s.watch.Stop()
 	if s.second != nil {
@@ -147,8 +134,7 @@ func (s *silence) end() {
 	}
 }
 
-// patience returns how long the connection may be silent before a second one is opened. A
-// patience equal to timeout means that none is opened.
+// patience returns how long the connection may be silent before a search, timeout if none may begin.
 func (s *silence) patience() time.Duration {
 	within := sooner(s.batchWithin, s.writtenWithin)
 	if within == 0 || within >= s.timeout || s.usual > 0 {
@@ -157,11 +143,10 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
-// minPace returns the least pace of a search. A node that has been silent before and was well is asked less often.
+// minPace is longer for a node that has been silent before and was well: it is asked less often.
 func (s *silence) minPace() time.Duration { return min(minPace<<s.doubled, maxPace) }
 
-// arm sets the watch for the next decision about a silence that has lasted for waited. Replies
-// that arrive later leave the watch alone: when it fires, check looks at the current silence.
+// arm sets the watch for a silence that has lasted for waited. Later replies leave it alone: check looks anew.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {
@@ -175,7 +160,6 @@ func (s *silence) arm(waited time.Duration) {
 	s.watch.Reset(s.armed)
 }
 
-// drop ends the attempt to replace the connection, and doubles the patience up to its limit.
 func (s *silence) drop() {
 	s.second.cancel()
 	s.second = nil
@@ -187,7 +171,6 @@ func (s *silence) drop() {
 	s.arm(lasted(s.since.Load(), now))
 }
 
-// forgive halves the patience for each forgetAfter since it was doubled.
 func (s *silence) forgive(now int64) {
 	for s.doubled > 0 && now-s.doubledAt >= int64(forgetAfter) {
 		s.doubled--
@@ -195,10 +178,10 @@ func (s *silence) forgive(now int64) {
 	}
 }
 
-// clock returns the time since the connection began to serve, never 0.
+// clock returns the time since start, never 0.
 func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
 
-// lasts returns how long the silence has lasted, 0 if there is none. It may be called at any time, without the queue's mu.
+// lasts returns how long the silence has lasted, 0 if there is none.
 func (s *silence) lasts() time.Duration {
 	since := s.since.Load()
 	if since == 0 {
@@ -207,7 +190,6 @@ func (s *silence) lasts() time.Duration {
 	return lasted(since, s.clock())
 }
 
-// lasted returns how long a silence that began at since has lasted by now, 0 if since is 0.
 func lasted(since, now int64) time.Duration {
 	if since > 0 {
 		return time.Duration(now - since)
@@ -215,8 +197,7 @@ func lasted(since, now int64) time.Duration {
 	return 0
 }
 
-// relax makes timeout the time after which the connection is given up if it is longer, and forbids second connections. 0
-// ends that.
+// relax gives the connection a longer timeout, and forbids second connections, until relax(0).
 func (s *silence) relax(timeout time.Duration) {
 	usual := cmp.Or(s.usual, s.timeout)
 	s.timeout, s.usual = usual, 0

@@ -12,13 +12,11 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream waits for work before it ends. Programs that never call
-	// Close rely on it. Opening a stream again costs a few round trips.
+	// idleTimeout is how long a stream waits for work before it ends. Programs that never call Close rely on it.
 	idleTimeout = 30 * time.Second
 
-	// After redialTries failures in a row to connect, the stream waits for redialPause before
-	// each further attempt. Requests sent meanwhile fail at once, with the error of the last
-	// attempt.
+	// After redialTries failures in a row to connect, the stream waits for redialPause before each further attempt.
+	// Requests sent meanwhile fail with the last error.
 	redialTries = 4
 	redialPause = 100 * time.Millisecond
 )
@@ -26,8 +24,8 @@ const (
 // streamPool sends through the stream of its client, and starts one if none is running.
 type streamPool struct {
 	Config
-	client *redis.Client         // the client of the node; only its options are read
-	owner  redis.UniversalClient // the user's client: client itself, or the one that client is a node of
+	client *redis.Client         // of the node; only its options are read
+	owner  redis.UniversalClient // the user's client: client itself, or that of many nodes
 	view   serverView
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
@@ -50,7 +48,6 @@ func (p *streamPool) String() string {
 	return addressOf(p.client)
 }
 
-// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
 func (p *streamPool) Listed() string { return p.client.Options().Addr }
 
 func (p *streamPool) Send(req Request) error {
@@ -74,15 +71,14 @@ func (p *streamPool) Send(req Request) error {
 	return ErrClosed
 }
 
-// streams holds the running stream of every client. So all pools of one client share one connection
-// for their requests, even in a program that makes new pools again and again.
+// streams holds the running stream of every client: all its pools share one connection.
 var streams struct {
 	sync.Mutex // guards running, and is held while a streamPool sets closed
 	running    map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, and starts one if need be. Once p is closed it returns an
-// error: a Send that races with Close cannot start a stream that Close does not end.
+// running returns the stream of p's client, and starts one if need be. It fails once p is closed: a Send that races
+// with Close must not start a stream that Close does not end.
 func (p *streamPool) running() (*stream, error) {
 	streams.Lock()
 	defer streams.Unlock()
@@ -108,7 +104,6 @@ func (p *streamPool) running() (*stream, error) {
 	return s, nil
 }
 
-// ClientClosed reports whether the user has closed the client. It sends nothing.
 func (p *streamPool) ClientClosed() bool { return isClosed(p.owner) }
 
 func (p *streamPool) CloseIdle() {
@@ -117,8 +112,6 @@ func (p *streamPool) CloseIdle() {
 	}
 }
 
-// Silent returns for how long p has waited for a sign of life of the node: for a reply that is owed, or for a connection to
-// open. It returns 0 if p waits for nothing.
 func (p *streamPool) Silent() time.Duration {
 	if s := p.last.Load(); s != nil {
 		return s.silent()
@@ -126,16 +119,14 @@ func (p *streamPool) Silent() time.Duration {
 	return 0
 }
 
-// behindSilence is how long a node may be silent until it counts as one that does not answer, and so is not behind.
+// behindSilence is how long a silent node may count as behind, and not as one that does not answer.
 const behindSilence = 500 * time.Millisecond
 
-// IsBehind reports whether the node owes a quarter of the replies that it may owe, and answers.
 func (p *streamPool) IsBehind() bool {
 	s := p.last.Load()
 	return s != nil && s.owed.Load() >= int64(p.Outstanding/4) && s.silent() < behindSilence
 }
 
-// isIdle reports whether no stream of p is running.
 func (p *streamPool) isIdle() bool {
 	s := p.last.Load()
 	return s == nil || s.stopped.Load()
@@ -150,8 +141,7 @@ func (p *streamPool) Close() error {
 	return nil
 }
 
-// Partial returns why the node does not serve every key, nil if that is not known. A Cluster may change, so the next
-// connection asks the node again.
+// Partial retires the connection, so that the next one asks again: a Cluster may change.
 func (p *streamPool) Partial() error {
 	s := p.last.Load()
 	if s == nil || s.share == nil {
@@ -164,12 +154,10 @@ func (p *streamPool) Partial() error {
 	return why
 }
 
-// Subscribe implements Subscriber.
 func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
 	return p.subs.start(&p.Config, p.owner, channel, to, p.dialChannel)
 }
 
-// dialChannel opens a connection to the node for one of p's subscriptions.
 func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
 	if p.client.Options().Addr == ofSentinel {
 		return dialFollowing(ctx, p.client, channel)
@@ -177,17 +165,10 @@ func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire,
 	return dialWire(ctx, p.client, channel, at)
 }
 
-// Destination returns a comparable value that stands for the node of the pool. Two pools with
-// equal destinations lead to one node.
 func (p *streamPool) Destination() any { return destinationOf(p.client) }
 
-// Keyspace returns the number of the database that p uses. Two pools of one server whose databases are equal have
-// the same keys.
 func (p *streamPool) Keyspace() any { return p.client.Options().DB }
 
-// Client returns a value that stands for the client of p: it is equal for all pools of one
-// client, and different for any other client. The value does not keep the client alive. Client
-// returns nil if no Send can ever succeed.
 func (p *streamPool) Client() any {
 	if p.Wrong != nil {
 		return nil
@@ -195,25 +176,20 @@ func (p *streamPool) Client() any {
 	return weak.Make(p.client)
 }
 
-// Sibling returns another pool of the same client, with the same options. Closing one does not
-// affect the other.
 func (p *streamPool) Sibling() Pool { return newStreamPool(p.Config, p.client, p.owner) }
 
-// MetBefore reports whether it has been called before in this process, on any pool of
-// the same client.
 func (p *streamPool) MetBefore() bool { return p.Wrong == nil && metBefore(p.client) }
 
-// A stream is an ordered sequence of requests and the connections that carry them, one at a time.
-// A connection is opened when there is something to send. A stream lives from its first request
-// until it has been idle for idleTimeout, until CloseIdle or Close ends it, or until the user has closed the client.
+// A stream is an ordered sequence of requests and the connections that carry them, one at a time. It lives from its
+// first request until it has been idle for idleTimeout, CloseIdle or Close ends it, or the user has closed the client.
 type stream struct {
 	queue
 	user  *redis.Client
-	owner redis.UniversalClient   // see streamPool
-	end   context.CancelCauseFunc // of life
-	idle  *time.Timer             // calls look
+	owner redis.UniversalClient
+	end   context.CancelCauseFunc
+	idle  *time.Timer
 
-	conn atomic.Pointer[conn] // in use; nil if there is none
+	conn atomic.Pointer[conn]
 }
 
 func (s *stream) silent() time.Duration {
@@ -226,7 +202,6 @@ func (s *stream) silent() time.Duration {
 	return 0
 }
 
-// startStream starts a stream. It opens no connection before the first request.
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -240,7 +215,6 @@ func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	return s
 }
 
-// look ends a stream that has been idle for idleTimeout, or whose client the user has closed.
 func (s *stream) look() {
 	if isClosed(s.owner) {
 		s.sever()
@@ -262,14 +236,13 @@ func (s *stream) look() {
 	s.nudge()
 }
 
-// sever ends the stream at once, because the user has closed the client: its connection, a dial under way, and all
-// requests, with ErrClientClosed.
+// sever ends the stream at once, dials and all requests included.
 func (s *stream) sever() {
 	s.end(ErrClientClosed)
 	s.finish()
 }
 
-// drop ends the stream at once, because the user's client does not use the node any more. What is owed is Unknown.
+// drop ends the stream at once, because the client does not use the node any more.
 func (s *stream) drop() {
 	s.end(errDropped)
 	s.finish()
@@ -278,8 +251,8 @@ func (s *stream) drop() {
 	}
 }
 
-// run connects while there is something to send, until the stream ends. Either run or the
-// connection that it waits for delivers the replies, so they are delivered in order.
+// run connects while there is something to send. Only run or the connection that it waits for delivers replies, so they
+// stay in order.
 func (s *stream) run() {
 	var failed error // of the last connect
 	var failures int // in a row
@@ -309,16 +282,16 @@ func (s *stream) run() {
 	}
 }
 
-// identify retires c, the connection in use, if a pool wants to know which server answers, and c has not asked. The next one
-// does. It is called after each change of identified and of conn, because the two may change at once.
+// identify retires c if a pool wants to know which server answers, and c has not asked. It is called after each change
+// of identified and of conn, because both may change at once.
 func (s *stream) identify(c *conn) {
 	if c != nil && !c.asks && s.identified.Load() {
 		c.retire()
 	}
 }
 
-// connect opens a connection, unless the user has closed the client. If the node gives no sign of life for a while,
-// connect searches for another connection beside the first: its name may lead elsewhere by now. The first to open is used.
+// connect opens a connection. While the node gives no sign of life, it searches for another one beside the first: the
+// name of the node may lead elsewhere by now.
 func (s *stream) connect() (*conn, error) {
 	if isClosed(s.owner) {
 		s.sever()
@@ -353,7 +326,7 @@ func (s *stream) connect() (*conn, error) {
 	return nil, first.err
 }
 
-// searchBeside searches while first gives no sign of life. It returns the connection that the search has found, or nil.
+// searchBeside searches while first gives no sign of life. It may return nil.
 func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	ctx, stop := context.WithCancel(s.life)
 	found := make(chan *conn, 1)
@@ -380,8 +353,6 @@ func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	return nil
 }
 
-// awaitWork returns true when there is something to send, and false when the
-// stream has stopped.
 func (s *stream) awaitWork() bool {
 	for {
 		s.mu.Lock()
@@ -401,7 +372,6 @@ func (s *stream) awaitWork() bool {
 	}
 }
 
-// stop removes the stream from streams.
 func (s *stream) stop() {
 	s.end(nil)
 	s.idle.Stop()
@@ -412,8 +382,7 @@ func (s *stream) stop() {
 	}
 }
 
-// refuse delivers NotSent to every queued request. Conn is the highest number given out so far,
-// so no later connection has a lower one.
+// refuse delivers NotSent to every queued request, with the highest Conn given out, so that no later one is lower.
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
 	refused := s.requests
@@ -422,7 +391,6 @@ func (s *stream) refuse(err error) {
 	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
 }
 
-// Link implements Linked.
 func (p *streamPool) Link() (l Link) {
 	if s := p.last.Load(); s != nil {
 		l = s.link()

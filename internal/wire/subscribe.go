@@ -16,23 +16,22 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 )
 
-// The pauses between attempts double from firstPause to lastPause. Up to half a pause is added at
-// random, so that the subscribers of a restarted node do not all reconnect at once.
+// The pauses between attempts double from firstPause to lastPause. Up to half is added at random, so that the
+// subscribers of a restarted node do not reconnect all at once.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause. A proxy that does
-// not know the command may end the connection there, each time.
+// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause: a proxy
+// that does not know the command may end each connection there.
 const (
 	hangUps     = 3
 	hungUpPause = 30 * time.Second
 )
 
-// HangsUp reports whether err, with which Unsubscribed was called, says that the node has ended several connections in a row
-// in place of an answer to SUBSCRIBE, as some proxies do that do not know the command. The Subscription tries again after
-// half a minute.
+// HangsUp reports whether several connections in a row ended in place of an answer to SUBSCRIBE. The Subscription tries
+// again after half a minute.
 func HangsUp(err error) bool {
 	var hung *hungUp
 	return errors.As(err, &hung)
@@ -49,7 +48,6 @@ type subscriptions struct {
 	open   map[*subscription]struct{}
 }
 
-// start starts a subscription through client.
 func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (Subscription, error) {
 	switch {
 	case cfg.Wrong != nil:
@@ -75,7 +73,6 @@ func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channe
 	return s, nil
 }
 
-// add records s and returns true, unless the Pool is closed.
 func (ss *subscriptions) add(s *subscription) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -95,7 +92,6 @@ func (ss *subscriptions) remove(s *subscription) {
 	delete(ss.open, s)
 }
 
-// close ends all subscriptions and refuses new ones.
 func (ss *subscriptions) close() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -107,20 +103,19 @@ func (ss *subscriptions) close() {
 
 // subscription is a Subscription of a Pool of New.
 type subscription struct {
-	client  redis.UniversalClient // the user's
+	client  redis.UniversalClient
 	channel string
 	to      Listener
 	dial    dialer
 
 	life  context.Context //nolint:containedctx // of the subscription
 	end   context.CancelCauseFunc
-	watch *time.Timer // calls look
+	watch *time.Timer
 
-	closed atomic.Bool // no method of the Listener is called any more
+	closed atomic.Bool // the Listener hears nothing more
 
-	// telling holds a token while a method of the Listener runs. It serves as a mutex. It is a
-	// channel, because testing/synctest regards a goroutine that waits for a channel as durably
-	// blocked, but not one that waits for a sync.Mutex.
+	// telling holds a token while a method of the Listener runs. It is no sync.Mutex, because testing/synctest does not
+	// regard a goroutine that waits for one as durably blocked.
 	telling chan struct{}
 }
 
@@ -131,9 +126,8 @@ func (s *subscription) stop() {
 
 func (s *subscription) Close() {
 	s.stop()
-	// From here on tell finds closed set and calls no method. If a method is running now, wait
-	// for it, unless the caller is itself a method of some Listener. A method must not wait for
-	// itself, and two methods that close each other's subscription would wait for ever.
+	// From here on tell calls no method. If one is running, wait for it, unless the caller is itself a method of some
+	// Listener: two methods that close each other's subscription would wait for ever.
 	select {
 	case s.telling <- struct{}{}:
 	default:
@@ -145,7 +139,6 @@ func (s *subscription) Close() {
 	<-s.telling
 }
 
-// tell calls a method of the Listener, unless s is closed.
 func (s *subscription) tell(method func()) {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
@@ -161,7 +154,6 @@ func listener(method func()) { method() }
 
 var listenerEntry = reflect.ValueOf(listener).Pointer()
 
-// inListener reports whether its caller was called by a method of a Listener.
 func inListener() bool {
 	pcs := make([]uintptr, 64)
 	n := runtime.Callers(1, pcs)
@@ -179,7 +171,6 @@ func inListener() bool {
 	}
 }
 
-// run keeps s subscribed until ctx ends, the node refuses, or the user has closed the client.
 func (s *subscription) run(ctx context.Context) {
 	pause, at, cuts := firstPause, "", 0
 	for {
@@ -202,7 +193,7 @@ func (s *subscription) run(ctx context.Context) {
 		}
 		s.tell(func() { s.to.Unsubscribed(err) })
 		if errors.Is(err, errMoved) {
-			continue // at once: the other node is there
+			continue
 		}
 		if errors.As(err, &moved) && lasted >= firstPause {
 			at = moved.to // at once: the client has moved, too
@@ -222,7 +213,6 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-// look ends s if the user has closed the client. It looks again as long as s lasts.
 func (s *subscription) look() {
 	if isClosed(s.client) {
 		s.end(ErrClientClosed)
@@ -232,8 +222,7 @@ func (s *subscription) look() {
 	}
 }
 
-// isOver reports whether ctx has ended. If the user has closed the client, as ctx or err says, it tells the Listener and
-// reports true.
+// isOver reports whether s has ended. If the user has closed the client, it tells the Listener.
 func (s *subscription) isOver(ctx context.Context, err error) bool {
 	if errors.Is(context.Cause(ctx), ErrClientClosed) || errors.Is(err, redis.ErrClosed) {
 		s.tell(func() { s.to.Refused(ErrClientClosed) })
@@ -242,8 +231,7 @@ func (s *subscription) isOver(ctx context.Context, err error) bool {
 	return ctx.Err() != nil
 }
 
-// listen delivers the messages of one connection until the connection or ctx ends. It returns how
-// long the subscription lasted from the node's confirmation on, and why listen ended.
+// listen delivers the messages of one connection. It returns how long the subscription lasted since its confirmation.
 func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -262,7 +250,6 @@ func (s *subscription) listen(ctx context.Context, at string) (lasted time.Durat
 	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
 }
 
-// confirm waits for the answer to SUBSCRIBE, which is the first reply on its connection.
 func (s *subscription) confirm(w wire, timeout time.Duration) error {
 	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
 	switch {
@@ -276,9 +263,8 @@ func (s *subscription) confirm(w wire, timeout time.Duration) error {
 	return nil
 }
 
-// deliver calls the Listener for everything that arrives, until the connection is lost. A read
-// that timed out may have consumed part of a message, so a timeout has to end the connection.
-// Therefore PING is sent by a timer while the read is waiting.
+// deliver calls the Listener for everything that arrives. A read that timed out may have consumed part of a message, so
+// it ends the connection. Therefore a timer sends PING while the read waits.
 func (s *subscription) deliver(w wire) error {
 	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()
@@ -297,7 +283,6 @@ func (s *subscription) deliver(w wire) error {
 	}
 }
 
-// passing holds the beginnings of temporary errors.
 var passing = []string{
 	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
 	"max number of clients reached", // after an ERR, which HasErrorPrefix skips

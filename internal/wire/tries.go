@@ -9,54 +9,47 @@ import (
 	"time"
 )
 
-// This file opens connections while the node is silent. A machine that has stopped sends no FIN: its connections stay
-// open and silent, and its kernel may even accept new ones that nobody greets. Meanwhile the name of the node may have
-// moved (DNS, Sentinel, a proxy), and only another dial finds out. So tries follow each other, and each dial resolves
-// the name anew.
+// This file opens connections while the node is silent. A machine that has stopped sends no FIN, and its kernel may
+// even accept connections that nobody greets. Meanwhile the name of the node may have moved (DNS, Sentinel, a proxy).
+// So tries follow each other, and each dial resolves the name anew. A try should end soon, but a far node with TLS
+// needs a second. So:
 //
-// Two wishes contradict each other. A try should end soon, so that the next one resolves the name again. A try should last
-// long, because a far node with TLS needs a second until it has greeted us. Three rules reconcile them:
+//   - A try ends once it has seen no sign of life for one pace. The end of the dial is a sign, and so is each reply of
+//     the greeting.
+//   - The pace is at least twice the longest wait for a sign when the stream last opened a connection.
+//   - While the stream has no connection, the first try goes on beside the others: nothing may be known of how far the
+//     node is.
 //
-//   - A try may last as long as the node gives signs of life. It ends once it has seen none for one pace: the dial counts
-//     as one sign, and so does each reply of the greeting. A stopped machine gives at most the first.
-//   - The pace is at least twice the longest wait for a sign when the stream last opened a connection. So a node
-//     with a known distance has enough time, also if a Dialer of the user's does all of TLS in one step.
-//   - While the stream has no connection, the first try goes on beside the others, however long it takes. Nothing may be known
-//     then of how far the node is.
-//
-// Only one try runs at a time. The exception is a Dialer that ignores its context, as that of go-redis's Sentinel client
-// with TLS: a dial that has been given up cannot be stopped, so the next one overtakes it.
+// Only one try runs at a time. But a dial that ignores its context, as that of go-redis's Sentinel client with TLS,
+// cannot be stopped, so the next one overtakes it.
 
 const (
-	// minPace is the shortest time without a sign of life after which a try makes way for the next one.
+	// minPace is the shortest time without a sign of life that ends a try.
 	minPace = 250 * time.Millisecond
 
-	// maxPace is the pace where nothing is known of the node, or where tries do no good. With the time that a try needs to
-	// end, the next one begins within 500 ms.
+	// maxPace is the pace where nothing is known of the node, or tries do no good.
 	maxPace = 450 * time.Millisecond
 
-	// maxFar is the longest wait for a sign that distance explains: four trips of 250 ms. A longer one was a stall.
+	// maxFar is the longest wait that distance explains: four trips of 250 ms. A longer one was a stall.
 	maxFar = time.Second
 
-	// lastWord is how long a try that has been given up has to end before it counts as one that ignores its context.
+	// lastWord is how long a try that was given up has to end before the next one overtakes it.
 	lastWord = 20 * time.Millisecond
 
-	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, go-redis's DialTimeout, they
-	// do not slow the pace of maxPace.
+	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, they do not slow maxPace.
 	maxOvertaken = 11
 
-	// lastLook is the pause between the greeting of a second connection and giving up the first.
-	// Meanwhile the first can still read data that has already arrived. It is also the pause after a try, so that the node
-	// sees the end of one before it sees the next.
+	// lastLook lets the first connection read what has arrived before a second one replaces it. It is also the pause
+	// after a try: the node sees its end before it sees the next.
 	lastLook = time.Millisecond
 )
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
-// An opener opens a connection, and calls sign at each sign of life of the node. The end of ctx closes the connection.
+// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it.
 type opener[T any] func(ctx context.Context, sign func()) (T, error)
 
-// A try opens one connection. It runs in a goroutine of its own, because a user's Dialer may hang.
+// A try opens one connection, in a goroutine of its own, because a user's Dialer may hang.
 type try[T any] struct {
 	signs
 	cancel context.CancelFunc // ends the try, and the connection that it has opened
@@ -65,12 +58,11 @@ type try[T any] struct {
 	err    error
 }
 
-// begin begins a try. The end of ctx ends it, too.
 func (open opener[T]) begin(ctx context.Context) *try[T] {
 	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
-		defer close(t.done) // also if a user's Dialer ends this goroutine
+		defer close(t.done) // also if a Dialer ends this goroutine
 		t.opened, t.err = open(ctx, t.sign)
 	}()
 	return t
@@ -79,12 +71,11 @@ func (open opener[T]) begin(ctx context.Context) *try[T] {
 // signs notes when a node gave signs of life.
 type signs struct {
 	began   time.Time
-	given   chan struct{} // holds a token after a sign
-	last    atomic.Int64  // the last sign, counted from began
-	longest time.Duration // the longest wait for a sign; to be read when the try has ended
+	given   chan struct{}
+	last    atomic.Int64  // the last one, counted from began
+	longest time.Duration // the longest wait for one; read when the try has ended
 }
 
-// sign notes a sign of life.
 func (s *signs) sign() {
 	now := int64(time.Since(s.began))
 	s.longest = max(s.longest, time.Duration(now-s.last.Swap(now)))
@@ -94,7 +85,6 @@ func (s *signs) sign() {
 	}
 }
 
-// silent returns how long there has been no sign of life.
 func (s *signs) silent() time.Duration { return time.Since(s.began) - time.Duration(s.last.Load()) }
 
 // A signingConn calls sign for each read that returns something.
@@ -111,18 +101,16 @@ func (c signingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A distance is the longest that a node gave no sign of life while the last connection to it was opened, 0 if none has been.
+// A distance is the longest wait for a sign while the last connection was opened, or 0.
 type distance struct{ atomic.Int64 }
 
-// learn notes the longest wait for a sign while a connection was opened.
 func (d *distance) learn(longest time.Duration) { d.Store(int64(max(min(longest, maxFar), 1))) }
 
-// pace returns how long a try may go without a sign of life, at least atLeast.
 func (d *distance) pace(atLeast time.Duration) time.Duration {
 	return max(atLeast, 2*time.Duration(d.Load()))
 }
 
-// outlive waits until t has ended or has been silent for pace. It reports whether t has ended.
+// outlive waits until t has ended, and reports true, or has been silent for pace.
 func (t *try[T]) outlive(pace time.Duration) bool {
 	timer := time.NewTimer(pace)
 	defer timer.Stop()
@@ -140,7 +128,6 @@ func (t *try[T]) outlive(pace time.Duration) bool {
 	}
 }
 
-// ended reports whether t has ended.
 func (t *try[T]) ended() bool {
 	select {
 	case <-t.done:
@@ -155,11 +142,11 @@ type search[T any] struct {
 	open      opener[T]
 	distance  *distance
 	pace      time.Duration
-	overtaken []*try[T] // given up, and not known to have ended, in order
+	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened, or false at the end of ctx. A try begins one pace
-// after the one before began, or when that has been given up.
+// run returns the first connection that a try has opened. A try begins one pace after the one before began, or when
+// that has been given up.
 func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)
@@ -173,13 +160,12 @@ func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 		if t.ended() && errors.Is(t.err, errMoved) {
 			pause = 0 // to the node that the client uses now
 		}
-		sleep(ctx, max(lastLook, pause)) // the node sees the end of one before it sees the next
+		sleep(ctx, max(lastLook, pause))
 	}
 	return opened, false
 }
 
-// overtake returns when t, which has been given up, has ended. If t ignores that, overtake returns when there is room
-// for another try.
+// overtake waits until t, which was given up, has ended, or else for room for another try.
 func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
@@ -198,14 +184,12 @@ func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
 	}
 }
 
-// wait returns when all tries have ended.
 func (s *search[T]) wait() {
 	for _, t := range s.overtaken {
 		<-t.done
 	}
 }
 
-// sleep waits for d, or until the end of ctx.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,55 +11,52 @@ import (
 )
 
 const (
-	// openTimeout bounds the time from the dial to the node's confirmation.
+	// openTimeout bounds dial, greeting and confirmation.
 	openTimeout = 5 * time.Second
 
-	// A PING is sent when nothing has arrived for pingAfter, and the connection is given up when
-	// nothing has arrived for maxSilence. A node may therefore be unreachable for 3 s at any time
-	// without losing the connection, and a dead node is noticed after 3 to 5 s.
+	// A PING is sent when nothing has arrived for pingAfter, and the connection is given up when nothing has for
+	// maxSilence.
 	pingAfter  = 2 * time.Second
 	maxSilence = maxReadTimeout
 )
 
-// A dialer opens a connection and sends SUBSCRIBE on it. at is the address that a notification named, "" for the one that
-// the client would dial. The end of ctx closes the connection.
+// A dialer sends SUBSCRIBE on a new connection. at is the address that a notification named, or "". The end of ctx
+// closes it.
 type dialer = func(ctx context.Context, channel, at string) (wire, error)
 
 // A wire is a connection that listens to a channel.
 type wire interface {
-	// receive returns what arrives next, within timeout. An error that the node answered with is
-	// a redis.Error.
+	// receive returns a redis.Error if the node answered with an error.
 	receive(timeout time.Duration) (news, error)
 
-	// ping sends PING.
 	ping()
 
 	Close() error
 }
 
-// news is something that has arrived: a message, the confirmation of a channel, or neither.
+// news is a message, the confirmation of a channel, or neither.
 type news struct {
 	message    bool
-	text       string // of the message
-	subscribed string // the confirmed channel
+	text       string
+	subscribed string
 }
 
-// An ownWire is a connection owned by the pool.
+// An ownWire is a connection owned by the pool, for a subscription.
 type ownWire struct {
 	net.Conn
 	replies *bufio.Reader
 	owed    atomic.Int32 // answers that the node owes
 	channel string
 	pushes  int // since the last reply
-	skip    int // how many answers come before the first that counts
+	skip    int // answers before the first that counts
 
 	confirmed bool // the node has answered SUBSCRIBE
 	moved     atomic.Pointer[movedError]
-	timer     *time.Timer // ends the connection that moves later; nil if it does not move
+	timer     *time.Timer // ends a connection that moves later
 }
 
-// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE. Before that, in the same write, it asks
-// for notifications of maintenance. Whatever the node answers to that, the subscription goes on.
+// dialWire sends SUBSCRIBE on a new connection. In the same write it asks for notifications of maintenance, whatever
+// the answer.
 func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
 	ctx, end := context.WithCancel(ctx)
 	heed := heedOf(user)
@@ -81,7 +78,6 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 	return w, nil
 }
 
-// send writes a command of strings, after what begin holds.
 func (w *ownWire) send(begin []byte, args ...any) error {
 	b, err := AppendCommand(begin, args)
 	if err == nil {
@@ -131,7 +127,6 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 	return news{}, errUnsolicited
 }
 
-// unanswered returns the name of the command whose answer is due, "" if none is.
 func (w *ownWire) unanswered() string {
 	switch {
 	case !w.confirmed:
@@ -142,7 +137,7 @@ func (w *ownWire) unanswered() string {
 	return ""
 }
 
-// next returns the next reply, or a push that belongs to the subscription.
+// next also returns pushes of the subscription.
 func (w *ownWire) next() (any, error) {
 	for {
 		reply, err := readReply(w.replies)
@@ -165,7 +160,6 @@ func (w *ownWire) next() (any, error) {
 	}
 }
 
-// confirmation returns the channel of a reply that confirms SUBSCRIBE.
 func confirmation(reply []any) (channel string, is bool) {
 	if len(reply) != 3 || reply[0] != "subscribe" {
 		return "", false
@@ -175,7 +169,6 @@ func confirmation(reply []any) (channel string, is bool) {
 	return channel, is && counts
 }
 
-// message returns the payload of a reply that is a message.
 func message(reply any) (payload string, is bool) {
 	m, _ := reply.([]any)
 	if len(m) != 3 || m[0] != "message" {
@@ -185,12 +178,11 @@ func message(reply any) (payload string, is bool) {
 	return payload, is
 }
 
-// A pubSubWire is a subscription of a client that does not reveal its nodes. On its own, go-redis
-// would reconnect without telling the reader; the context ended prevents that.
+// A pubSubWire is a subscription of a client that does not reveal its nodes. The context ended prevents go-redis from
+// reconnecting without telling the reader.
 type pubSubWire struct{ *redis.PubSub }
 
-// dialPubSub subscribes through client. Subscribe of go-redis hides the reason when it cannot
-// connect. PING returns it, after one more attempt to connect.
+// dialPubSub sends PING, because go-redis hides why Subscribe cannot connect.
 func dialPubSub(ctx context.Context, client redis.UniversalClient, channel string) (wire, error) {
 	opening, done := context.WithTimeout(ctx, openTimeout)
 	defer done()
@@ -205,7 +197,7 @@ func dialPubSub(ctx context.Context, client redis.UniversalClient, channel strin
 
 func (w pubSubWire) ping() { _ = w.Ping(ended) }
 
-// receive turns the panics of go-redis on malformed replies into errors.
+// receive turns panics of go-redis on malformed replies into errors.
 func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	defer recovered(&err)
 	msg, err := w.ReceiveTimeout(ended, timeout)
@@ -223,16 +215,14 @@ func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	return n, nil
 }
 
-// ended is the context of every call on a pubSubWire. go-redis looks at it only to dial a
-// replacement for a lost connection, and that dial then fails.
+// ended is the context of every call on a pubSubWire: go-redis looks at it only when it dials again, and then fails.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// notified heeds a push. A subscription opens its new connection after the old one has ended. A message that comes
-// meanwhile is lost, as with any lost connection.
+// notified heeds a push. A subscription opens its new connection after the old one has ended.
 func (w *ownWire) notified(p push) error {
 	if w.pushes++; w.pushes > maxPushes {
 		return errUnsolicited
@@ -248,7 +238,6 @@ func (w *ownWire) notified(p push) error {
 	return nil
 }
 
-// move ends the connection of a subscription.
 func (w *ownWire) move(to string) {
 	w.moved.CompareAndSwap(nil, &movedError{to})
 	_ = w.Close()
