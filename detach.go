@@ -43,7 +43,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if _, err := m.beginCall(); err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	start := clock.Now()
 	h, err := m.cutOff(ctx)
 	if err != nil {

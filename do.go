@@ -249,7 +249,7 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	if err != nil {
 		return nil, m.failure("lock", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	_, from := m.holdOrAdopted()
 	if from == nil {
 		return nil, nil

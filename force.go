@@ -36,7 +36,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	if err != nil {
 		return m.failure("force unlock", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	c, err := m.claimOf(t.Claim, holder)
 	if err == nil {
 		err = contextErrors(ctx)

@@ -102,7 +102,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	start, left, adopted := clock.Now(), time.Duration(0), false
 	var ok bool
 	if h.Begun() {
@@ -123,7 +123,7 @@ func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.In
 	}
 }
 
-// open begins an operation that needs a hold; m.core.endCall ends it after success. For an adopted hold it returns a
+// open begins an operation that needs a hold; m.core.keeper.EndCall ends it after success. For an adopted hold it returns a
 // new lease and the adoption.
 func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 	t, err := m.beginCall()
@@ -140,7 +140,7 @@ func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 		err = ErrNotHeld
 	}
 	if err != nil {
-		m.core.endCall()
+		m.core.keeper.EndCall()
 		return nil, nil, m.failure(op, err)
 	}
 	return h, from, nil
@@ -202,7 +202,7 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	if err := m.mayDowngrade(h); err != nil {
 		return m.failure("downgrade", err)
 	}
@@ -252,7 +252,7 @@ func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	waiting, stop := apartFrom(ctx, h)
 	defer stop()
 	return m.checked(waiting, op, h, h.Check(waiting))

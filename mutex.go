@@ -27,7 +27,7 @@ import (
 // Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
 	core    *core
-	room    claim.Keyed // the name and the claim, of a lock on one name
+	one     claim.Keyed // the name and the claim, of a lock on one name
 	several *several    // nil with one name
 	set     *settings   // shared unless changed; nil in the zero Mutex
 	terms   lease.Terms // derived from set; unused if an option was applied after NewMutex
@@ -48,7 +48,7 @@ type several struct {
 }
 
 func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
-	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())}
+	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.one, m.names())}
 	if m.set.observers != nil {
 		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label(), mode: m.set.kind().mode}
 		if from := m.set.adopts; from != nil && from.mode != "" {
@@ -60,7 +60,7 @@ func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
 }
 
 func (m *Mutex) isZero() bool {
-	return m.core == nil && m.set == nil && m.several == nil && m.room.Name() == ""
+	return m.core == nil && m.set == nil && m.several == nil && m.one.Name() == ""
 }
 
 // Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. Several names are joined with ", ".
@@ -75,7 +75,7 @@ func (m *Mutex) label() string {
 	if m.several != nil {
 		return m.several.label
 	}
-	return m.room.Name()
+	return m.one.Name()
 }
 
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates, even if no lock can have them.
@@ -88,7 +88,7 @@ func (m *Mutex) names() []string {
 	case m.core == nil: // the zero Mutex
 		return nil
 	}
-	return m.room.Lines()
+	return m.one.Lines()
 }
 
 // Lock is LockContext without a context. By default it gives up after about 4.7 s.
@@ -141,7 +141,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	if err != nil {
 		return nil, m.failure("lock", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	if ctx.Value(scopeKey{}) != nil {
 		if err := m.checkNested(ctx, t); err != nil {
 			return nil, m.failure("lock", err)
@@ -399,7 +399,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	start := clock.Now()
 	h, adopted, err := m.take(only)
 	if err != nil {
@@ -456,7 +456,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	waiting, ended, stop := unhurried(ctx, h.Terms(), h)
 	defer stop()
 	h.End(nil)
-	if !h.Leave() || group.HandOver(h) {
+	if !h.Leave() || group.HandOver(h) { // others of this process share the hold, or it has gone to a waiter
 		return true, nil
 	}
 	// A server with two addresses would answer the second time that it has no such key.
@@ -587,7 +587,7 @@ func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginCall begins an operation, and returns the terms of m's holds; m.core.endCall ends it.
+// beginCall begins an operation, and returns the terms of m's holds; m.core.keeper.EndCall ends it.
 func (m *Mutex) beginCall() (*lease.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
 		return nil, err
@@ -597,7 +597,7 @@ func (m *Mutex) beginCall() (*lease.Terms, error) {
 		err = m.core.allows(&t.Timing)
 	}
 	if err != nil {
-		m.core.endCall()
+		m.core.keeper.EndCall()
 		return nil, err
 	}
 	return t, nil

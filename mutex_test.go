@@ -78,7 +78,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		default:
 		}
 		assert.Equal(t, until, m.Until())
-		m.core.endCall()
+		m.core.keeper.EndCall()
 	})
 }
 

@@ -28,7 +28,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if err != nil {
 		return nil, m.failure("lock", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	for {
 		live, lines := m.around(ctx, t)
 		if err = m.checkJoin(ctx, t, live, lines); err == nil {

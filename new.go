@@ -43,7 +43,7 @@ func (r *Redsync) newMutex(key string) *Mutex {
 		r = &Redsync{} // from an Open that failed
 	}
 	m := &Mutex{core: r.core, set: r.set}
-	m.room.Init(key)
+	m.one.Init(key)
 	return m
 }
 
@@ -123,7 +123,7 @@ func (m *Mutex) checkNames() {
 	if m.several != nil {
 		err = m.core.checkNames(prefix, m.several.names)
 	} else {
-		err = checkName(prefix, m.room.Name())
+		err = checkName(prefix, m.one.Name())
 	}
 	if err != nil {
 		m.change().fail(err)
@@ -171,7 +171,7 @@ func (m *Mutex) replacePrefix(prefix string) {
 	former := len(m.prefix())
 	m.change().prefix = prefix
 	if m.several == nil {
-		m.room.Init(prefix + m.room.Name()[former:])
+		m.one.Init(prefix + m.one.Name()[former:])
 		return
 	}
 	names := make([]string, 0, len(m.several.names))
@@ -187,8 +187,8 @@ func (m *Mutex) takeWholeName(s Sequencer) {
 	switch names := s.Names(); {
 	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
 	case m.several == nil:
-		if m.room.Name() == prefix+s.Name {
-			m.room.Init(s.Name)
+		if m.one.Name() == prefix+s.Name {
+			m.one.Init(s.Name)
 		}
 	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
 		m.setNames(names)

@@ -84,7 +84,7 @@ func (r *Redsync) Ping(ctx context.Context) error {
 	if err := r.core.beginCall(); err != nil {
 		return fail("Ping", "", err)
 	}
-	defer r.core.endCall()
+	defer r.core.keeper.EndCall()
 	return r.ping(ctx, "Ping")
 }
 

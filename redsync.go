@@ -172,8 +172,6 @@ func (c *core) beginCall() error {
 	return nil
 }
 
-func (c *core) endCall() { c.keeper.EndCall() }
-
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	ctx, stop := apart(ctx, func(h *lease.Lease) bool { return h.Terms().Keeper == &c.keeper })
 	defer stop()

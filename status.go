@@ -43,7 +43,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{State: StateUnknown}, m.failure("inspect", err)
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	if ctx.Err() != nil {
 		return Status{State: StateUnknown}, m.failure("inspect", contextErrors(ctx))
 	}

@@ -64,7 +64,7 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer m.core.endCall()
+	defer m.core.keeper.EndCall()
 	if ctx.Err() != nil {
 		return nil, contextErrors(ctx)
 	}

@@ -113,7 +113,7 @@ func (c Count) With(i int, v Choice) Count {
 }
 
 // A Rule says which nodes together can decide, and what votes prove. It has one set of nodes, or several, each of which
-// must decide. A server may be in more than one set, but only once in each.
+// must decide. A server may be in more than one set, but only once in each. The root's quorum.go implements it.
 type Rule interface {
 	All() Nodes                // the nodes with a vote
 	Quorum(n Nodes) bool       // these nodes can decide

@@ -30,15 +30,50 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if err != nil {
 		return nil, Outcome{Kind: Unusable, Err: err}
 	}
-	set := t.Keeper.Set
-	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
-		start = clock.Now() // nothing has been sent yet
+	start, limits, failed := meetNodes(ctx, t, start)
+	if failed != nil {
+		return nil, *failed
 	}
-	limits := t.Timing.limits()
+	l := New(t, value, start)
+	l.Try = int32(try) //nolint:gosec // few
+	l.needRare(at, turn)
+	if t.UserValues && !l.mayUse(ctx, limits) {
+		return nil, t.takenHere()
+	}
+	op := (*acquire)(l)
+	if t.Fencing {
+		op.rare.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
+	}
+	set, waitAll, within := t.Keeper.Set, t.WaitAll, limits
+	first := set.FirstToIdentify()
+	if first && !waitAll {
+		waitAll, within.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
+	}
+	res := set.Start(ctx, op, waitAll).Wait(ctx, within)
+	if first && !res.Won && ctx.Err() == nil {
+		set.IdentifyLater() // a failed attempt keeps others from the nodes that have granted
+	}
+	touched := touches(res)
+	if t.Fencing {
+		res, touched = op.catchUp(ctx, limits, res, touched)
+	}
+	o := l.outcome(res, op.rare.fence.Token)
+	o.Touched = touched
+	return l, o
+}
+
+// meetNodes asks the nodes first, where an attempt needs to know them, and returns from when its validity counts then. A
+// usual attempt asks nothing.
+func meetNodes(ctx context.Context, t *Terms, start clock.Instant) (clock.Instant, quorum.Limits, *Outcome) {
+	set, limits := t.Keeper.Set, t.Timing.limits()
+	// A server in both sets of a NewJoint counts in both, and must be known as one.
+	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
+		start = clock.Now()
+	}
 	if t.Timing.Expiry < shortExpiry && !set.HasOpenQuorum() {
 		res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, connecting)
 		if !res.Won && !slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return wire.IsRefusal(v.Err) }) {
-			return nil, Outcome{Kind: NotWon, Result: res, Lines: t.Claim.Lines()}
+			return start, limits, &Outcome{Kind: NotWon, Result: res, Lines: t.Claim.Lines()}
 		}
 		start = clock.Now()
 	}
@@ -52,46 +87,30 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	if set.Duplicate() != nil {
 		if d := stillDuplicate(ctx, t); d != nil {
-			return nil, Outcome{Kind: Duplicates, Duplicate: d}
+			return start, limits, &Outcome{Kind: Duplicates, Duplicate: d}
 		}
 		start = clock.Now()
 	}
-	l := New(t, value, start)
-	l.Try = int32(try) //nolint:gosec // few
-	l.needRare(at, turn)
-	if t.UserValues && !l.mayUse(ctx, limits) {
-		return nil, t.takenHere()
-	}
-	op := (*acquire)(l)
-	if t.Fencing {
-		op.rare.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
-	}
-	waitAll, catchUp := t.WaitAll, limits
-	first := set.FirstToIdentify()
-	if first && !waitAll {
-		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
-	}
-	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
-	if first && !res.Won && ctx.Err() == nil {
-		set.IdentifyLater() // a failed attempt keeps others from the nodes that have granted
-	}
-	touched := touches(res)
+	return start, limits, nil
+}
+
+// catchUp repeats an attempt whose token was behind a register, with a higher one.
+func (a *acquire) catchUp(ctx context.Context, limits quorum.Limits, res quorum.Result, touched bool) (quorum.Result, bool) {
+	t, l := a.terms, (*Lease)(a)
 	for range maxCatchUps {
-		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
+		if ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
-		next := op.beyondRegisters(res, t.Keeper.Tokens.highest(t.Claim.Lines()))
+		next := a.beyondRegisters(res, t.Keeper.Tokens.highest(t.Claim.Lines()))
 		if next == 0 {
 			break
 		}
-		op.rare.far.Store(0)
-		op.rare.fence = fence(next).Kept()
-		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
+		a.rare.far.Store(0)
+		a.rare.fence = fence(next).Kept()
+		res = t.Keeper.Set.Start(ctx, a, t.WaitAll).Wait(ctx, limits)
 		touched = touched || touches(res)
 	}
-	o := l.outcome(res, op.rare.fence.Token)
-	o.Touched = touched
-	return l, o
+	return res, touched
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
@@ -167,8 +186,20 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Of what a round may
+// ask of an operation (quorum/operation.go) it has the following.
 type acquire Lease
+
+var _ interface {
+	quorum.Operation
+	quorum.Fallback
+	quorum.Guarded
+	quorum.Recorder
+	quorum.Repeater
+	quorum.Timed
+	quorum.Waiter
+	claim.Tallier
+} = (*acquire)(nil)
 
 // Brief sets Explain, to tell a taken lock from nodes that are down.
 func (a *acquire) Brief() quorum.Brief {

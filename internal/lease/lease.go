@@ -323,7 +323,7 @@ func (l *Lease) extensions() *sync.RWMutex {
 }
 
 // EndHeld ends l for Unlock or Detach, or returns why l may not be relied upon at now. No loss comes in between. End
-// must follow.
+// must follow: it waits for extensions, and drops the alarms.
 func (l *Lease) EndHeld(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

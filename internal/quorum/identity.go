@@ -83,8 +83,8 @@ func (s *servers) Pairs() (pairs [][2]*Node) {
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are: the first one,
-// unless all clients were used in this process before, and the next after IdentifyLater. So a dead node delays few. For
-// joint sets Identify asks.
+// unless an earlier one has asked all the clients, and the next after IdentifyLater. So a dead node delays few. For joint
+// sets Identify asks.
 func (s *servers) FirstToIdentify() bool {
 	known := s.identity
 	if s.joint {

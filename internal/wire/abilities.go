@@ -50,7 +50,7 @@ type (
 		Partial() error
 	}
 
-	// Met is a Pool that knows whether this process has used its client before.
+	// Met is a Pool that knows whether a first Lock of this process has met its client before. A Ping does not count.
 	Met interface {
 		// MetBefore returns false on the first call for a client in this process, then true. After false, or without
 		// Met, the first Lock of a Redsync waits until it knows the server. So a Pool that never knows returns true.

@@ -2,7 +2,7 @@
 // about locks. [New] makes a Pool from a go-redis client, and [Func] from a function. Package pool shows both to users,
 // and has the options.
 //
-// A [Pool] may have optional methods: see abilities.go. README.md shows the layers.
+// A [Pool] may have optional methods: see abilities.go. README.md has what is easy to get wrong.
 package wire
 
 import (
