@@ -79,6 +79,20 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 	}
 }
 
+// So does a fill that follows an extension: the other keys last from the extension on.
+func TestFillLastsAsLongAsTheKeysThatWereExtended(t *testing.T) {
+	playMet(t, func(f field) {
+		back := f.rival("lock")
+		m := locked(f, f.NewMutex("lock"))
+		sleep(200 * ms) // fills have come to nothing
+		confirmed(f, m.Extend)
+		back()
+		f.keysOn(3)
+		sleep(200 * ms)
+		f.rests(guard - 200*ms)
+	})
+}
+
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {

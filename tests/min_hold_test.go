@@ -33,9 +33,11 @@ var resting = withMinHold(minHold)
 func (f field) restsOn(key string, want time.Duration, nodes ...int) {
 	f.Helper()
 	synctest.Wait()
+	wants, ttls := map[int]time.Duration{}, map[int]time.Duration{}
 	for _, i := range nodes {
-		assert.Equal(f, want, f.nodes[i].TTL(key), "the TTL of %s on node %d", key, i)
+		wants[i], ttls[i] = want, f.nodes[i].TTL(key)
 	}
+	assert.Equal(f, wants, ttls, "the TTL of %s on each node", key)
 }
 
 // rests checks that the lock's key has the TTL want on all nodes.

@@ -59,7 +59,7 @@ func (l *Lease) fillUp() {
 	l.mu.Lock()
 	fills := l.fillsLocked()
 	l.mu.Unlock()
-	if !fills { // most leases need no extending
+	if !fills { // and so most leases never make the mutex of extensions
 		return
 	}
 	x := l.extensions()
@@ -90,7 +90,8 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked goes by the slower clock: these keys must not run out before the others.
+// keysLeftLocked goes by the slower clock: these keys must not run out before the others. The TTL counts from the last
+// extension, and the minimal hold from the first attempt.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))

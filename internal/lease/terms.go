@@ -148,7 +148,7 @@ func (t Timing) LastsAs(u Timing) bool {
 }
 
 // AtAge returns the TTL of the keys and the length of the validity for an extension at that age of the lease; for an
-// attempt held is 0. MaxHold may shorten both.
+// attempt held is 0. Both count from that moment. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
