@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -93,9 +92,7 @@ func (c *chart) line(x1, y1, x2, y2 float64, color, more string) {
 	c.add(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"%s/>`, x1, y1, x2, y2, color, more)
 }
 
-func (c *chart) dot(x, y, radius float64, color string) {
-	c.add(`<circle cx="%.1f" cy="%.1f" r="%g" fill="%s"/>`, x, y, radius, color)
-}
+func (c *chart) dot(x, y float64, look string) { c.add(`<circle cx="%.1f" cy="%.1f" %s/>`, x, y, look) }
 
 // write writes the light and the dark form.
 func (c *chart) write(path string) error {
@@ -112,7 +109,7 @@ func logScale(low, high, from, to float64) func(float64) float64 {
 func throughputChart(report tables, rounds string) *chart {
 	const left, right, top, bottom = 62.0, 404.0, 194.0, 424.0
 	c := newChart(476, "Pairs of Lock and Unlock per second", "Free names, medians of "+rounds+" rounds, logarithmic axes.",
-		"Dashed: one node only. Higher is better.")
+		"Dashes and rings: one node only. Higher is better.")
 	widths := []float64{1, 16, 128, 1024}
 	x := logScale(widths[0], widths[len(widths)-1], left+16, right-16)
 	y := logScale(1000, 100_000, bottom, top)
@@ -126,35 +123,35 @@ func throughputChart(report tables, rounds string) *chart {
 	}
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
 	libraries := []string{ours, onRueidis, defaults, oneKey, oneNode} // the line of failFast would lie on that of defaults
-	for i, name := range slices.Backward(libraries) {                 // this library is drawn last, on top of the others
+	for i, name := range libraries {                                  // this library first: its line is the thickest
 		c.key(i, name)
 		c.curve(report, name, widths, x, y)
 	}
 	return c
 }
 
-// style returns how the line of a library is drawn, and the size of its dots.
-func style(name string) (line string, radius float64) {
+// style returns how the line and the dots of a library look.
+func style(name string) (line, dot string) {
 	switch {
 	case name == ours:
-		return ` stroke-width="3"`, 4
-	case named(name)[0].single:
-		return ` stroke-width="1.5" stroke-dasharray="4 3"`, 3
+		return ` stroke-width="3"`, `r="4" fill="` + colors[name] + `"`
+	case named(name)[0].single: // rings, which show a dot below them
+		return ` stroke-width="1.5" stroke-dasharray="4 3"`, `r="4.5" fill="none" stroke-width="1.5" stroke="` + colors[name] + `"`
 	}
-	return ` stroke-width="1.5"`, 3
+	return ` stroke-width="1.5"`, `r="3" fill="` + colors[name] + `"`
 }
 
 // key adds an entry to the legend above the plot.
 func (c *chart) key(i int, name string) {
 	x, y := float64(margin), 92+20*float64(i)
-	line, radius := style(name)
+	line, dot := style(name)
 	c.line(x, y-4, x+28, y-4, colors[name], line)
-	c.dot(x+14, y-4, radius, colors[name])
+	c.dot(x+14, y-4, dot)
 	c.text(x+36, y, "start", ink, name)
 }
 
 func (c *chart) curve(report tables, name string, widths []float64, x, y func(float64) float64) {
-	line, radius := style(name)
+	line, dot := style(name)
 	var before []float64
 	for _, width := range widths {
 		rate, ok := report.figure(id{Scene: distinctScene.name, Goroutines: int(width), Library: name}, "pairs/s")
@@ -164,7 +161,7 @@ func (c *chart) curve(report tables, name string, widths []float64, x, y func(fl
 		if before != nil {
 			c.line(before[0], before[1], x(width), y(rate), colors[name], line)
 		}
-		c.dot(x(width), y(rate), radius, colors[name])
+		c.dot(x(width), y(rate), dot)
 		before = []float64{x(width), y(rate)}
 	}
 }
@@ -197,7 +194,7 @@ func faultsChart(report tables) *chart {
 			c.text(margin, y-16, "start", ink, name+": "+duration(p99)+", of "+whole(pairs))
 			c.add(`</g>`)
 			c.line(left, y-4, right, y-4, rule, "")
-			c.dot(x(p99), y-4, 5, colors[name])
+			c.dot(x(p99), y-4, `r="5" fill="`+colors[name]+`"`)
 		}
 		y += 26
 	}

@@ -27,7 +27,6 @@ var darkPicture = strings.NewReplacer(strings.Fields(`
 	#ffffff #0d1117
 	#f9fafb #161b22
 	#e5e7eb #30363d
-	#d1d5db #30363d
 	#9ca3af #6b7280
 	#6b7280 #9ca3af
 	#4b5563 #9aa4b2

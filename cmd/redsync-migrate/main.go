@@ -22,8 +22,8 @@ It looks at the packages, ./... by default, and their tests. Without a flag it o
 
   -diff       show what -fix would write
   -fix        write the files
-  -tags LIST  build tags, separated by commas; also GOOS=windows and the like. Each -tags is looked at beside the build
-              without tags: give all that your program has in one run
+  -tags LIST  build tags, separated by commas; also GOOS=windows and the like. Each -tags is looked
+              at beside the build without tags: give all that your program has in one run
   -version    say the version
 
 Exit status: 0 if nothing is left to a person, 1 if something is, 2 if it could not work.

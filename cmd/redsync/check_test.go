@@ -238,8 +238,8 @@ func TestClockDiff(t *testing.T) {
 		assert.Equal(t, c[3] != "", diff.isTooFar())
 		assert.Equal(t, c[4], diff.String())
 	}
-	require.Contains(t, usageOf("check"), fmt.Sprintf("%v on, which is the drift that a lock of 30s", clockLimit))
-	require.Contains(t, usageOf("check"), fmt.Sprintf("all nodes are %v or more ahead", clientLimit))
+	require.Contains(t, usageOf("check"), fmt.Sprintf("warning from %v on", clockLimit))
+	require.Contains(t, usageOf("check"), fmt.Sprintf("if all are %v", clientLimit))
 }
 
 // wellInfo is what a node without any fault says.

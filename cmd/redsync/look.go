@@ -128,7 +128,7 @@ func change(s redsync.Status, now time.Time) string {
 	return text
 }
 
-// The types of --json. They are documented in usage/status.txt, which a test compares with them.
+// The types of --json. They are documented in usage/json.txt, which a test compares with them.
 type (
 	statusJSON struct {
 		Name    string       `json:"name"`

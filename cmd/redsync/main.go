@@ -33,16 +33,14 @@ const (
 //go:embed usage/*.txt
 var usages embed.FS
 
-// usageOf returns the text of --help for a command, or for "redsync".
-func usageOf(command string) string {
-	read := func(name string) string {
-		text, err := usages.ReadFile("usage/" + name + ".txt")
-		if err != nil {
-			panic(err) // a test calls usageOf for each command
-		}
-		return string(text)
+// help writes the text about a command or another topic, and returns the exit status.
+func help(topic string, stdout, stderr io.Writer) int {
+	text, err := usages.ReadFile("usage/" + topic + ".txt")
+	if err != nil {
+		return say(stderr, wrong("%q is no command or topic. See redsync --help", topic))
 	}
-	return strings.Replace(read(command), "{nodes}\n", read("nodes"), 1)
+	_, _ = stdout.Write(text)
+	return 0
 }
 
 func main() { os.Exit(redsyncMain()) }
@@ -86,8 +84,7 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 	name := args[0]
 	switch name {
 	case "help", "-h", "--help":
-		fmt.Fprint(stdout, usageOf("redsync"))
-		return 0
+		return help(append(args, "redsync")[1], stdout, stderr)
 	case "version", "--version":
 		fmt.Fprintln(stdout, "redsync", version())
 		return 0
@@ -99,8 +96,7 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 	status, err := command(args[1:], stdout, stderr)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(stdout, usageOf(name))
-		return 0
+		return help(name, stdout, stderr)
 	case err != nil:
 		return say(stderr, err)
 	}

@@ -27,7 +27,7 @@ const pageNodes = "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6
 
 // blocks returns the blocks of code in a page.
 func blocks(page string) (all []string) {
-	for _, match := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+	for _, match := range regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		all = append(all, match[1])
 	}
 	return all
@@ -137,7 +137,7 @@ func testPage(t *testing.T, path string, lines int) {
 	t.Parallel()
 	var page, shown string
 	for _, block := range blocks(textOf(path)) {
-		if strings.HasPrefix(block, "$ ") {
+		if strings.HasPrefix(block, "$ ") && !strings.HasPrefix(block, "$ go ") { // examples have tests of their own
 			page += block
 		}
 	}

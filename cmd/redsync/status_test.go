@@ -204,13 +204,10 @@ func TestUnlockOfLeftovers(t *testing.T) {
 
 // --json has the types that the usage text documents, and no more.
 func TestStatusJSONIsDocumented(t *testing.T) {
-	text := usageOf("status")
-	_, schema, _ := strings.Cut(text, "\nJSON\n")
-	schema, _, _ = strings.Cut(schema, "\n\n")
 	documented := map[string][]string{} // the fields of each array, those of the object under ""
 	in := ""
-	for _, entry := range regexp.MustCompile(`(?m)^( {2}| {16})(\w+) +(.*)$`).FindAllStringSubmatch(schema, -1) {
-		if len(entry[1]) == 2 {
+	for _, entry := range regexp.MustCompile(`(?m)^( {2})?(\w+) {2,}(.*)$`).FindAllStringSubmatch(usageOf("json"), -1) {
+		if entry[1] == "" {
 			in = ""
 		}
 		documented[in] = append(documented[in], entry[2])
