@@ -40,6 +40,7 @@ type frontProcess struct {
 	leaving deadline       // when this process ends, although the holder has not; zero if it waits for the holder
 	ending  syscall.Signal // why, if COMMAND has not begun
 	command int            // whom to kill; 0 until the holder has reported it
+	had     map[int]bool   // the children of this process when COMMAND was to be started
 	vigil   vigil          // over COMMAND
 
 	brake     *brake
@@ -66,6 +67,7 @@ func front(j *job, command string, args []string, stderr io.Writer) int {
 	}
 	f.brake = brake
 	catch(f.signals)
+	adopts()
 	signal.Notify(f.children, syscall.SIGCHLD)
 	if err := f.start(command, args); err != nil {
 		return say(stderr, &failure{exitInternal, err})
@@ -276,6 +278,9 @@ func (f *frontProcess) awaitHolder() {
 func (f *frontProcess) outlived() int {
 	f.signalHolder(syscall.SIGKILL)
 	f.awaitHolder()
+	if f.begun && f.command == 0 {
+		f.killAdopted()
+	}
 	if !f.begun {
 		return say(f.stderr, &failure{
 			exitSignalBase + int(f.ending),
@@ -293,6 +298,9 @@ func (f *frontProcess) alone() int {
 	}
 	f.kill()
 	f.awaitHolder()
+	if f.command == 0 {
+		f.killAdopted()
+	}
 	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was killed, so COMMAND was killed, too")})
 }
 
@@ -311,6 +319,10 @@ func (f *frontProcess) note(r report) {
 	if r.Begins {
 		f.begun, f.ran, f.killed, f.leaving = true, true, false, deadline{}
 		f.vigil = vigil{killAfter: f.job.killAfter}
+		f.had = map[int]bool{f.holder: true}
+		for _, pid := range children() {
+			f.had[pid] = true
+		}
 	}
 	if r.Command != 0 {
 		f.command = r.Command

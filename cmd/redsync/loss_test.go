@@ -78,7 +78,7 @@ func forced(t *testing.T, servers []*realredis.Server, name string) error {
 }
 
 // appender is a COMMAND that ignores TERM, as a child of it does. Both append the text $1 to the file $0 all the time.
-const appender = `trap "" TERM; (while :; do echo $1 >>"$0"; sleep 0.001; done) & while :; do echo $1 >>"$0"; sleep 0.001; done`
+const appender = `trap "" TERM; n=0; append() { while [ $n -lt 20000 ]; do n=$((n+1)); echo $1 >>"$0"; sleep 0.001; done; }; append $1 & append $1`
 
 // TestLossNeverTwo: a redsync that cannot extend its lock kills COMMAND before a redsync that waits can get the lock. Each
 // round has another cause: the holder is stopped, or one of the two processes is killed.
