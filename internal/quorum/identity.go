@@ -160,7 +160,7 @@ func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
 // twoDatabases reports whether a and b are two databases at one address, in different sets: each counts in its own.
 func (s *servers) twoDatabases(a, b int) bool {
 	first, second := s.Nodes[a], s.Nodes[b]
-	return !s.apart(a, b) && first.listed == second.listed && (first.keyspace == nil || first.keyspace != second.keyspace)
+	return !s.apart(a, b) && first.listed == second.listed && first.keyspace != second.keyspace
 }
 
 // TellServers tells t, once, which nodes have turned out to be one server, and which of these have come apart.

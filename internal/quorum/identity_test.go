@@ -94,6 +94,17 @@ func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
 	}
 }
 
+// Two nodes of joint sets that were one server may be one again, such as after a restart: the next call asks.
+func TestJointNodesThatComeApartAreAskedAgain(t *testing.T) {
+	s := newScene(4)
+	s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
+	s.NoteServer(2, run("a"))
+	s.NoteServer(3, run("a"))
+	s.identity.complete.Store(true)
+	s.NoteServer(2, run("b"))
+	assert.False(t, s.IsIdentified())
+}
+
 // A jointOf is the rule by which a quorum of each of two sets decides.
 type jointOf struct{ before, after claim.Nodes }
 
