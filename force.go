@@ -46,8 +46,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	}
 	waiting, stop := apart(ctx, func(h *lease.Lease) bool { return h.Value() == *holder.value }) // the holder may force itself
 	defer stop()
-	set := m.core.keeper.Set
-	set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+	m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // see unlock
 	// It was never held, and carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(t, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)

@@ -17,8 +17,8 @@ import (
 // NEVER CHANGE THE NODES OF A FLEET WITHOUT NEWJOINT: two processes may then hold one lock. docs/replacing-nodes.md has
 // the steps.
 //
-// A node in both sets counts in both, if it has the same address in both: otherwise in neither. Errors and events
-// number the nodes of before first, then those only in after.
+// A node in both sets counts in both, if it has one client in both, or one address that go-redis itself dials: otherwise
+// in neither. Errors and events number the nodes of before first, then those only in after.
 //
 // NewJoint never fails. Every operation fails if one set cannot be used by itself, or with more than 64 nodes together.
 func NewJoint(before, after []pool.Pool) *Redsync {
@@ -57,7 +57,8 @@ func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	return pools, rule
 }
 
-// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known.
+// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known. Behind Dialers of a
+// user's, equal texts may lead to different servers.
 func sameNode(pools []pool.Pool, p pool.Pool) int {
 	if quorum.Unusable(p) != nil {
 		return -1

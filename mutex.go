@@ -412,9 +412,6 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
 		defer func() { m.unlocked(h, adopted, ok, err) }()
-		waiting, _, stop := unhurried(ctx, t, nil)
-		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
-		stop()
 		h = m.adoptLease(t, adopted, start)
 	default:
 		defer func() { m.unlocked(h, nil, ok, err) }()

@@ -164,7 +164,7 @@ func (c *core) askAll(ctx context.Context) answers {
 		switch {
 		case v.Choice == claim.Granted || first.Count.Granted.Has(i):
 			a.nodes = a.nodes.With(i)
-		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
+		case !errors.Is(v.Err, quorum.ErrDuplicate):
 			a.missing.nodes, a.silent = append(a.missing.nodes, explain(set.Nodes[i], v)), true
 			if pool.IsPermanent(v.Err) {
 				a.denying = a.denying.With(i)
@@ -172,11 +172,11 @@ func (c *core) askAll(ctx context.Context) answers {
 		}
 	}
 	for _, pair := range set.Pairs() {
-		if a.nodes.Has(pair[0].Index) {
-			a.nodes = a.nodes.Without(pair[1].Index)
+		if a.nodes.Has(pair[0]) {
+			a.nodes = a.nodes.Without(pair[1])
 		}
-		first, second := pair[0].Address(), pair[1].Address()
-		text := oneServer(pair[0].Index, first, pair[1].Index, second) + ", which counts once"
+		first, second := set.Nodes[pair[0]].Address(), set.Nodes[pair[1]].Address()
+		text := oneServer(pair[0], first, pair[1], second) + ", which counts once"
 		if first != second {
 			text += ifTwo
 		}

@@ -72,13 +72,6 @@ func (m majority) spare(answered claim.Nodes) int {
 	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
 }
 
-func (m majority) asOne(a, b int) majority {
-	if !m.nodes.Has(b) {
-		return m
-	}
-	return majority{m.nodes.Without(b).With(a)}
-}
-
 // A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed. A
 // node in both counts in both. So any quorum shares a node with every quorum of either set. It implements claim.Rule.
 type form struct{ before, after majority } // after has no nodes if there is one set
@@ -120,8 +113,6 @@ func (f form) Sets(i int) (in claim.Sets) {
 	}
 	return in
 }
-
-func (f form) AsOne(a, b int) claim.Rule { return form{f.before.asOne(a, b), f.after.asOne(a, b)} }
 
 func (f form) isJoint() bool { return f.after.nodes != 0 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests locks on two joint sets of nodes, and shows what happens if nodes are replaced without joint sets.
@@ -110,30 +109,25 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 		"from three to five, two down":                {"012", "01234", "12", false},
 		"the same set":                                {"012", "201", "1", true},
 	} {
-		for kind, after := range addresses {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(digits(c.before)...), after(s, digits(c.after)...))
-					obtained(s, rs.NewMutex("meet"))
-					s.freeze(digits(c.frozen)...)
-					m := rs.NewMutex("lock", withWatchdog, withTries(1))
-					if err := m.Lock(); c.locks {
-						require.NoError(s, err)
-						sleep(20 * sec)
-						alive(s, m) // the watchdog extends
-						s.unlock(m)
-					} else {
-						errorIs(s, err, redsync.ErrNoQuorum)
-					}
-					s.thaw(digits(c.frozen)...)
-				})
+		t.Run(name, func(t *testing.T) {
+			changing(t, 6, func(s change) {
+				rs := s.joint(s.at(digits(c.before)...), s.at(digits(c.after)...))
+				obtained(s, rs.NewMutex("meet"))
+				s.freeze(digits(c.frozen)...)
+				m := rs.NewMutex("lock", withWatchdog, withTries(1))
+				if err := m.Lock(); c.locks {
+					require.NoError(s, err)
+					sleep(20 * sec)
+					alive(s, m) // the watchdog extends
+					s.unlock(m)
+				} else {
+					errorIs(s, err, redsync.ErrNoQuorum)
+				}
+				s.thaw(digits(c.frozen)...)
 			})
-		}
+		})
 	}
 }
-
-// addresses are how a server of both sets is in the set after.
-var addresses = map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere}
 
 // Joint processes and processes with one of the sets exclude each other: one node is replaced, or all, or there are fewer.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
@@ -156,65 +150,35 @@ func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// A server that is in both sets is asked once, even if it has a different address in each set.
+// A server that is in both sets is asked once.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
 	testlength.NotShort(t)
-	for kind, after := range addresses {
-		for _, options := range []opts{nil, {withFair}, {withFencing}} {
-			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
-				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(allNodes...), after(s, 0, 1, 2, 3, 5)).With(options...)
-					sent := func() (n [6]int) {
-						for i, node := range s.nodes {
-							n[i] = node.Commands("set") + node.Commands("evalsha") + node.Commands("eval") + node.Commands("get")
-						}
-						return n
-					}
-					for range 3 {
-						before := sent()
-						m := obtained(s, rs.NewMutex("lock")) // also the first attempt of all
-						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
-							s.confirms(operation())
-						}
-						sleep(sec)
-						for i, n := range sent() {
-							assert.Equal(s, 6, n-before[i], "node %d", i)
-						}
-					}
-				})
-			})
-		}
+	for _, options := range []opts{nil, {withFair}, {withFencing}} {
+		changing(t, 6, func(s change) {
+			rs := s.joint(s.at(allNodes...), s.at(0, 1, 2, 3, 5)).With(options...)
+			sent := func() (n [6]int) {
+				for i, node := range s.nodes {
+					n[i] = node.Commands("set") + node.Commands("evalsha") + node.Commands("eval") + node.Commands("get")
+				}
+				return n
+			}
+			for range 3 {
+				before := sent()
+				m := obtained(s, rs.NewMutex("lock")) // also the first attempt of all
+				for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
+					s.confirms(operation())
+				}
+				sleep(sec)
+				for i, n := range sent() {
+					assert.Equal(s, 6, n-before[i], "node %d", i)
+				}
+			}
+		})
 	}
 }
 
-// Every address changes, but no server does. A joint process locks at the first attempt, even if many callers begin at
-// once and each makes a Redsync of its own.
-func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
-	testlength.FromGate(t)
-	changing(t, 5, func(s change) {
-		after := clientsOf(s.nodes)
-		obtains := func(name string) *redsync.Mutex {
-			return obtained(s, s.joint(poolsOf(s.clients), poolsOf(after)).NewMutex(name))
-		}
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() { s.unlock(obtains(fmt.Sprint("lock", i))) })
-		}
-		all.Wait()
-		s.freeze(1, 3) // a minority
-		value := obtains("lock").Value()
-		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
-		sent := s.nodes[0].Commands("evalsha")
-		s.unlock(other.NewMutex("lock", withValue(value))) // a process that has just started releases it
-		sleep(sec)
-		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
-		obtained(s, other.NewMutex("lock"))
-		s.thaw(1, 3)
-	})
-}
-
-// At first, an address in after leads to a server of before; later it leads to a new server. From then on,
-// a vote of the old server must not count for the new one.
+// At first, an address in after leads to a server of before, which counts in neither set; later it leads to a new
+// server. From then on both count.
 func TestJointNoticesWhichServersAreOne(t *testing.T) {
 	changing(t, 4, func(s change) {
 		var moving movable
@@ -227,9 +191,10 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 			locked(s, rs.NewMutex("meet too"))
 			sleep(10 * sec)
 		}
+		s.freeze(0)
 		m := obtained(s, rs.NewMutex("lock"))
 		sleep(sec)
-		s.keysOn(4) // each server is a node of its own
+		s.thaw(0)
 		s.unlock(m)
 	})
 }
@@ -266,9 +231,11 @@ func TestJointWaitersAreWoken(t *testing.T) {
 		for name, mode := range modes {
 			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
 				changing(t, 10, func(s change) {
-					was := func() []pool.Pool { return s.elsewhere(allNodes...) }
-					is := func() []pool.Pool { return s.elsewhere(3, 4, 5, 6, 7) }
-					all := []*redsync.Redsync{s.alone(was()), s.joint(was(), is()), s.joint(was(), is()), s.alone(is())}
+					joint := func() *redsync.Redsync {
+						pools := s.elsewhere(0, 1, 2, 3, 4, 5, 6, 7)
+						return s.joint(pools[:5], pools[3:])
+					}
+					all := []*redsync.Redsync{s.alone(s.elsewhere(allNodes...)), joint(), joint(), s.alone(s.elsewhere(3, 4, 5, 6, 7))}
 					for i, rs := range all {
 						locked(s, rs.NewMutex(fmt.Sprint("meet", i)))
 					}
@@ -309,29 +276,23 @@ func TestJointRestartGuard(t *testing.T) {
 		"before": {guards[true], nil},
 		"after":  {nil, guards[true]},
 	} {
-		for _, twoAddresses := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, two addresses %v", name, twoAddresses), func(t *testing.T) {
-				changing(t, 3, func(s change) {
-					sleep(minute) // the nodes have run for a while
-					var before, after []pool.Pool
-					for i, c := range s.clients {
-						other := c
-						if twoAddresses {
-							other = s.nodes[i].Client()
-						}
-						before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(other, guardOf[1]...))
-					}
-					rs := s.joint(before, after)
-					s.heldByOne(rs.NewMutex("lock"), 0, 2)
-					for range 3 { // the process finds that its connections to node 0 are lost, and that the server has restarted
-						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
-						sleep(100 * ms)
-					}
-					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
-					require.ErrorContains(s, rs.NewMutex("lock", withExpiry(minute)).TryLock(), "which pool #")
-				})
+		t.Run(name, func(t *testing.T) {
+			changing(t, 3, func(s change) {
+				sleep(minute) // the nodes have run for a while
+				var before, after []pool.Pool
+				for _, c := range s.clients {
+					before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(c, guardOf[1]...))
+				}
+				rs := s.joint(before, after)
+				s.heldByOne(rs.NewMutex("lock"), 0, 2)
+				for range 3 { // the process finds that its connections to node 0 are lost, and that the server has restarted
+					require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
+					sleep(100 * ms)
+				}
+				require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
+				require.ErrorContains(s, rs.NewMutex("lock", withExpiry(minute)).TryLock(), "which pool #")
 			})
-		}
+		})
 	}
 }
 
@@ -354,8 +315,8 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 		}
 		errorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
 		for _, rs := range []*redsync.Redsync{
-			s.joint(good, append(s.at(4), s.elsewhere(4)...)),                                  // only the answers show that two nodes of after are one
-			s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...)), // two addresses are allowed, three are not
+			s.joint(good, append(s.at(4), s.elsewhere(4)...)), // only the answers show that two nodes of after are one
+			s.joint(good, s.elsewhere(0, 1, 2)),               // or that nodes of both sets are
 		} {
 			errorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
 		}
@@ -459,8 +420,8 @@ func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
 	})
 }
 
-// What follows shows joint sets whose servers have an address in each set, while servers restart, addresses move, and
-// calls have little time. It also shows what the runbook warns of.
+// What follows shows joint sets while servers restart, addresses move, and calls have little time. It also shows what the
+// runbook warns of.
 
 // heldByOne makes m hold its lock, with a key on only one of the three nodes. Node late was frozen during Lock, and
 // node emptied has restarted without its keys.
@@ -471,32 +432,6 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.thaw(late)
 	sleep(ms)
 	c.lose(late)
-}
-
-// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in
-// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after: servers 1 and 3 are a
-// quorum of before, and in after only server 1 answers.
-func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
-	for _, denied := range []bool{false, true} {
-		changing(t, 5, func(s change) {
-			var moving movable
-			moving.to.Store(s.nodes[0])
-			rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
-			s.unlock(obtained(s, rs.NewMutex("meet")))
-			if denied {
-				s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
-			}
-			s.kill(0)
-			moving.to.Store(s.nodes[3])
-			sleep(minute)
-			s.freeze(2)
-			for range 3 {
-				errorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
-				sleep(sec)
-			}
-			s.thaw(2)
-		})
-	}
 }
 
 // A call may have to learn which servers the nodes are. It waits for that at most for its own node deadline, however
@@ -523,43 +458,16 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 func TestJointFirstCallWithAShortContext(t *testing.T) {
 	changing(t, 5, func(s change) {
 		slow := func(bool) time.Duration { return 5 * ms }
-		on := func() (pools []pool.Pool) {
-			for _, n := range s.nodes {
-				pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
-			}
-			return pools
+		var pools []pool.Pool
+		for _, n := range s.nodes {
+			pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
 		}
-		rs := s.joint(on(), on())
+		rs := s.joint(pools[:3], pools[2:])
 		require.Error(s, rs.NewMutex("first").TryLockContext(limited(s, ms)))
-		s.unlock(obtained(s, rs.NewMutex("second"))) // nobody has the lock
-	})
-}
-
-// A server that did not count at either address, because it had restarted, is reported up at both, although it is asked
-// at only one of them.
-func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
-	changing(t, 3, func(s change) {
-		sleep(minute)
-		r := &redsynctest.Recorder{}
-		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(recordsTo(r), hearsAll)
-		obtained(s, rs.NewMutex("meet"))
-		s.reboot(true, 0)
-		for i := range 20 {
-			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
-			sleep(sec)
-		}
-		down, up := toldOfNodes(r)
-		nodes := map[int]int{}
-		for _, e := range down {
-			nodes[e.Node]++
-		}
-		assert.Contains(s, nodes, 0)
-		for _, e := range up {
-			nodes[e.Node]--
-		}
-		for node, more := range nodes {
-			assert.Zero(s, more, "node %d was down as often as up", node)
-		}
+		sleep(sec)
+		asked := s.nodes[0].Commands("ping")
+		s.unlock(obtained(s, rs.NewMutex("second")))
+		assert.Equal(s, 1, s.nodes[0].Commands("ping")-asked)
 	})
 }
 
@@ -581,20 +489,22 @@ func TestJointNewNodesThatRestart(t *testing.T) {
 
 // The sets are 0, 1, 2 and 0, 1, 3, and the address of node 3 leads a joint process to server 2. Without node 0 the
 // joint process cannot lock: otherwise it would hold the lock on 1 and 2, and a process of the later set could lock
-// on 0 and 3.
+// on 0 and 3. That holds although the text of the address is that of server 2: the clients have Dialers.
 func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
-	changing(t, 4, func(s change) {
-		wrong := pool.New(s.nodes[2].Client(func(o *redis.Options) { o.Addr = "node-3:6379" }))
-		rs, later := s.joint(s.at(0, 1, 2), append(s.at(0, 1), wrong)), s.alone(s.elsewhere(0, 1, 3))
-		m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
-		s.taken(later, "lock", "a process of the later set")
-		s.unlock(m)
-		sleep(sec)
-		s.freeze(0)
-		errorIs(s, m.TryLock(), redsync.ErrNoQuorum)
-		s.thaw(0)
-		sleep(sec)
-		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
-		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
-	})
+	for _, options := range []func(*redis.Options){func(o *redis.Options) { o.Addr = "node-3:6379" }, func(*redis.Options) {}} {
+		changing(t, 4, func(s change) {
+			wrong := pool.New(s.nodes[2].Client(options))
+			rs, later := s.joint(s.at(0, 1, 2), append(s.at(0, 1), wrong)), s.alone(s.elsewhere(0, 1, 3))
+			m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
+			s.taken(later, "lock", "a process of the later set")
+			s.unlock(m)
+			sleep(sec)
+			s.freeze(0)
+			errorIs(s, m.TryLock(), redsync.ErrNoQuorum)
+			s.thaw(0)
+			sleep(sec)
+			rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
+			require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
+		})
+	}
 }

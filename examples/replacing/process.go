@@ -41,7 +41,7 @@ type process struct {
 	id      int
 	kind    kind
 	rs      *redsync.Redsync
-	clients []*redis.Client
+	clients map[int]*redis.Client // by node
 	judge   *judge
 
 	stop    context.CancelFunc
@@ -52,7 +52,7 @@ type process struct {
 
 // startProcess starts a process of kind k, with a worker for each lock.
 func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *judge) *process {
-	p := &process{id: id, kind: k, judge: j}
+	p := &process{id: id, kind: k, judge: j, clients: map[int]*redis.Client{}}
 	p.rs = connect(k, cfg.before, cfg.after, func(numbers list) []pool.Pool { return p.pools(n, numbers) }).
 		With(redsync.WithExpiry(cfg.expiry), redsync.WithFencing())
 	ctx, p.stop = context.WithCancel(ctx)
@@ -73,13 +73,14 @@ func (p *process) giveUp(err error) {
 	p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", p.id, err))
 }
 
-// pools returns a pool for each node. A client of lateClient has a Dialer, so NewJoint cannot compare addresses. It learns
-// from the run id that the two pools of a node lead to one server, and then sends requests through only one of them.
+// pools returns a pool for each node. A client of lateClient has a Dialer, so NewJoint cannot compare addresses: a node of
+// both sets has one client.
 func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 	for _, number := range numbers {
-		client := n.lateClient(number)
-		p.clients = append(p.clients, client)
-		pools = append(pools, pool.New(client))
+		if p.clients[number] == nil {
+			p.clients[number] = n.lateClient(number)
+		}
+		pools = append(pools, pool.New(p.clients[number]))
 	}
 	return pools
 }

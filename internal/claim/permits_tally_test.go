@@ -35,7 +35,6 @@ func (m majorities) Quorum(nodes Nodes) bool {
 
 func (m majorities) Blocks(nodes Nodes) bool { return !m.Quorum(m.All() &^ nodes) }
 func (majorities) Sets(int) Sets             { panic("no tally asks") }
-func (majorities) AsOne(int, int) Rule       { panic("no tally asks") }
 
 func (majorities) Counts(a Answer) Choice {
 	if a.Found == Mine {

@@ -121,7 +121,6 @@ type Rule interface {
 	Standing(c Count) Standing // what the votes prove
 	Counts(a Answer) Choice    // how an answer counts
 	Sets(i int) Sets           // the sets of node i
-	AsOne(a, b int) Rule       // if both nodes are one: a counts in the sets of both, and b is not asked
 }
 
 // Sets is some of the sets of a Rule, as bits.

@@ -99,9 +99,7 @@ func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 }
 
 func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
-	set := l.terms.Keeper.Set
-	to &= set.Rule().All()
-	for i, n := range set.Nodes {
+	for i, n := range l.terms.Keeper.Set.Nodes {
 		if !to.Has(i) || !l.writes.sendingFill(i) {
 			continue
 		}
@@ -126,7 +124,7 @@ type filling struct {
 // Receive takes the reply. A refusal of a plain lock confirms nothing: it does not say whose value is there.
 func (f filling) Receive(i int, reply wire.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
-	set.NoteReply(i, reply)
+	set.NoteServer(i, reply.Server)
 	if reply.Err == nil {
 		a, _ := f.call.Read(reply.Value)
 		w.confirms(i, a.Found)

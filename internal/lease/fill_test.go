@@ -9,11 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/internal/testkit/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
@@ -223,40 +220,6 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 		assert.False(t, <-result)
 		unlock(l)
 	})
-}
-
-// An asking is a rule that asks fewer nodes when two of them turn out to be one server.
-type asking struct {
-	claimtest.Majority
-	asked atomic.Uint64
-}
-
-func (a *asking) All() claim.Nodes { return claim.Nodes(a.asked.Load()) }
-
-func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
-	for name, c := range map[string]struct {
-		asked claim.Nodes
-		want  int32 // how many fills node 2 gets
-	}{
-		"it is asked":  {0b111, 1},
-		"not any more": {0b011, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			t.Log(name)
-			r, rule := newRefuser(), &asking{Majority: 3}
-			rule.asked.Store(0b111)
-			pools := []wire.Pool{on(grants), on(grants), on(r.answer)}
-			terms := newTerms(t, pools...)
-			terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
-			l := begun(t, terms)
-			synctest.Wait()
-			rule.asked.Store(uint64(c.asked))
-			r.answers(said("OK"))
-			time.Sleep(5 * sec)
-			assert.Equal(t, 1+c.want, r.sets.Load())
-			l.End(nil)
-		})
-	}
 }
 
 // Only grants of such a node do not count: its refusal is one node of those that prove a loss.

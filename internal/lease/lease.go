@@ -117,11 +117,8 @@ func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	if t.Heals || t.Fencing {
 		left += oneSent
 	}
-	asked := t.Keeper.Set.Rule().All()
 	for i := range l.writes.nodes {
-		if asked.Has(i) {
-			l.writes.nodes[i].Store(left)
-		}
+		l.writes.nodes[i].Store(left)
 	}
 	return l
 }

@@ -149,12 +149,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
-			switch {
-			case !how.nodes.Has(i):
+			if !how.nodes.Has(i) {
 				rel.nodeEnded(i, true)
-				continue
-			case !rel.round.Asks(i):
-				rel.sendBehind(i)
 				continue
 			}
 			if as := (form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}); as != (form{}) {
@@ -350,18 +346,6 @@ func (rel *Release) send(i int, as form, resp []byte) {
 	drained := s.drained
 	if !rel.transmit(i, resp) && drained {
 		k.drains[i].leave(i)
-	}
-}
-
-// sendBehind releases node i, which is the same server as another. If commands that set the value may be on their way
-// there, a release must follow, a little later than the other node's, which gives the vote.
-func (rel *Release) sendBehind(i int) {
-	if !rel.lease.writes.onNode(i).reached() {
-		rel.nodeEnded(i, true)
-		return
-	}
-	if rel.later(i, minReleaseDelay) {
-		rel.giveUp(i)
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	}
 	s.idle.Reset(idleSubscriber)
 	if s.session == nil {
-		s.session = &session{subscriber: s, set: set, rule: set.FullRule(), begun: time.Now()}
+		s.session = &session{subscriber: s, set: set, rule: set.Rule(), begun: time.Now()}
 		for _, n := range set.Nodes {
 			s.session.subscribeLocked(listener{session: s.session, node: n, events: events})
 		}

@@ -22,7 +22,7 @@ func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
 	inHouse(t, 5, func(h *house) {
 		w := h.waits(h.terms(), h.refused())
 		set := h.keeper.Set
-		s := &session{subscriber: &h.subscriber, set: set, rule: set.FullRule(), begun: time.Now()}
+		s := &session{subscriber: &h.subscriber, set: set, rule: set.Rule(), begun: time.Now()}
 		h.subscriber.session = s
 		for _, n := range set.Nodes[:3] {
 			listener{session: s, node: n}.Subscribed()
@@ -54,7 +54,7 @@ func (mute) Subscribe(string, wire.Listener) (wire.Subscription, error) {
 func TestSessionClosesItsPools(t *testing.T) {
 	h, closed := newHouse(t, 1), 0
 	set := h.keeper.Set
-	s := &session{subscriber: &h.subscriber, set: set, rule: set.FullRule(), begun: time.Now(), ready: true}
+	s := &session{subscriber: &h.subscriber, set: set, rule: set.Rule(), begun: time.Now(), ready: true}
 	h.subscriber.session = s
 	s.subscribeLocked(listener{session: s, node: &quorum.Node{Pool: mute{closed: &closed}}})
 	h.subscriber.stop(nil)

@@ -111,19 +111,6 @@ func TestPoolThatRefusesToSendAgain(t *testing.T) {
 	})
 }
 
-// A server that is a node of both joint sets is asked at one of them, also when the round is sent again.
-func TestJointRoundIsSentAgainOnceToEachServer(t *testing.T) {
-	s, server := newJointScene(), run("a")
-	s.NoteServer(0, server)
-	s.NoteServer(3, server)
-	r := &Round{}
-	r.Prepare(t.Context(), s.Set, &act{}, false, false)
-	r.Send()
-	assert.Equal(t, []int{1, 1, 1, 0, 1}, s.sentTo())
-	r.Again()
-	assert.Equal(t, []int{2, 2, 2, 0, 2}, s.sentTo())
-}
-
 // A node that lacked the script is sent it in full again.
 func TestRoundIsSentAgainInFull(t *testing.T) {
 	inScene(t, 1, func(s *scene) {

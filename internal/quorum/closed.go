@@ -10,7 +10,7 @@ import (
 // Severed reports whether the user has closed so many clients that no quorum is left. If so, res is what an operation
 // would find.
 func (s *Set) Severed() (res Result, severed bool) {
-	rule := s.FullRule()
+	rule := s.Rule()
 	var closed claim.Nodes
 	for i, n := range s.Nodes {
 		if n.IsClosed() {

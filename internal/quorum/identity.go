@@ -13,9 +13,9 @@ import (
 // This file tells which server answers for a node. Two nodes of one set that are one server count once: otherwise two
 // quorums might share no server. Locks go on while the distinct servers are a quorum of all nodes.
 //
-// A server that two joint sets have at the same address is asked once and counts in both. One that two addresses lead
-// to counts only in sets that have both: one address may be wrong. With the sets {1, 2, 3} and {1, 2, 4}, an address of
-// 4 that leads to server 3 would otherwise let joint processes win on {2, 3}, and others on {1, 4}.
+// In joint sets, a server that two nodes lead to counts only in sets that have both: one address may be wrong. With the
+// sets {1, 2, 3} and {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on
+// {2, 3}, and others on {1, 4}.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
@@ -23,42 +23,31 @@ type identity struct {
 	later   atomic.Bool                   // see IdentifyLater
 	servers []atomic.Pointer[wire.Server] // by node: which answered last, if known
 
-	mu        sync.Mutex               // guards asking, told, and the comparison of nodes
-	asking    chan struct{}            // closed when the Identify that asks ends; or nil
-	told      [][2]int                 // pairs told to observers
-	complete  atomic.Bool              // Identify need not ask
-	news      atomic.Bool              // TellServers may have something to tell
-	duplicate atomic.Pointer[[2]int]   // see Duplicate
-	merged    atomic.Pointer[[][2]int] // of joint sets: pairs at one address; or nil
-	barred    atomic.Uint64            // of joint sets: nodes that do not count: see notInBoth
+	mu        sync.Mutex             // guards asking, told, and the comparison of nodes
+	asking    chan struct{}          // closed when the Identify that asks ends; or nil
+	told      [][2]int               // pairs told to observers
+	complete  atomic.Bool            // Identify need not ask
+	news      atomic.Bool            // TellServers may have something to tell
+	duplicate atomic.Pointer[[2]int] // see Duplicate
+	barred    atomic.Uint64          // of joint sets: nodes that do not count: see notInBoth
 }
 
 // servers is what a Set knows of the servers behind its nodes. Sets with the same clients and rule share the identity.
 type servers struct {
 	Nodes []*Node
 
-	rule     claim.Rule // if all nodes are separate servers
-	joint    bool       // see mayCoincide
+	rule     claim.Rule
+	joint    bool // see mayCoincide
 	identity *identity
-	merged   atomic.Pointer[merger] // the last one made
 }
-
-// FullRule returns the rule in which every node is a separate server.
-func (s *servers) FullRule() claim.Rule { return s.rule }
 
 // Rule returns the rule by which votes decide.
-func (s *servers) Rule() claim.Rule {
-	if m := s.merger(); m != nil {
-		return m.rule
-	}
-	return s.rule
-}
+func (s *servers) Rule() claim.Rule { return s.rule }
 
 // A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
-// Duplicate returns two nodes that are one server, if locks cannot go on: the distinct servers are no quorum, or three
-// nodes of joint sets are one server.
+// Duplicate returns two nodes that are one server, if locks cannot go on: the distinct servers are no quorum.
 func (s *servers) Duplicate() *Duplicate {
 	if pair := s.identity.duplicate.Load(); pair != nil {
 		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
@@ -67,16 +56,20 @@ func (s *servers) Duplicate() *Duplicate {
 }
 
 // Pairs returns the pairs of nodes that are one server, but must be two.
-func (s *servers) Pairs() (pairs [][2]*Node) {
-	known := s.identity
+func (s *servers) Pairs() (pairs [][2]int) {
 	for b := range s.Nodes {
 		for a := range b {
-			if sameServer(known.servers[a].Load(), known.servers[b].Load()) && !s.oneAddress(a, b) {
-				pairs = append(pairs, [2]*Node{s.Nodes[a], s.Nodes[b]})
+			if s.areOne(a, b) {
+				pairs = append(pairs, [2]int{a, b})
 			}
 		}
 	}
 	return pairs
+}
+
+func (s *servers) areOne(a, b int) bool {
+	known := s.identity
+	return sameServer(known.servers[a].Load(), known.servers[b].Load()) && !s.twoDatabases(a, b)
 }
 
 // IsIdentified reports whether Identify has nothing to ask.
@@ -104,95 +97,53 @@ func (s *servers) FirstToIdentify() bool {
 // IdentifyLater makes the next acquire wait for that.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
-// Heard calls NoteReply, and returns the reply without arguments of c that an error repeats. Each reply to a command
-// with the value of a lock passes here.
+// Heard notes the server of a reply, and returns the reply without arguments of c that an error repeats. Each reply to
+// a command with the value of a lock passes here.
 func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
-	s.NoteReply(i, reply)
+	s.NoteServer(i, reply.Server)
 	if reply.Err != nil {
 		reply.Err = c.Conceal(reply.Err)
 	}
 	return reply
 }
 
-// NoteReply notes which server process has replied. If that is not known, a node of joint sets counts for itself alone:
-// it may lead to another server by now.
-func (s *servers) NoteReply(i int, reply wire.Reply) {
-	if isKnown(reply.Server) {
-		s.NoteServer(i, reply.Server)
-	} else if s.joint && reply.Fate == wire.Answered && s.identity.servers[i].Load() != nil {
-		s.note(i, nil)
-	}
-}
-
-// NoteServer notes which server process has answered for node i.
+// NoteServer notes which server process has answered for node i, if that is known.
 func (s *servers) NoteServer(i int, server *wire.Server) {
-	if isKnown(server) && s.identity.servers[i].Load() != server {
-		s.note(i, server)
+	known := s.identity
+	if !isKnown(server) || known.servers[i].Load() == server {
+		return
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	barred := known.barred.Load()
+	known.servers[i].Store(server)
+	s.compareLocked()
+	if barred&^known.barred.Load() != 0 {
+		known.complete.Store(false) // two nodes may be one server again, such as after a restart
 	}
 }
 
 func isKnown(s *wire.Server) bool { return s != nil && s.RunID != "" }
 
-func (s *servers) note(i int, server *wire.Server) {
-	known := s.identity
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	before := pairsOf(known.merged.Load())
-	known.servers[i].Store(server)
-	s.compareLocked()
-	after := pairsOf(known.merged.Load())
-	if slices.ContainsFunc(before, func(pair [2]int) bool { return !slices.Contains(after, pair) }) {
-		known.complete.Store(false) // they may be one server again, such as after a restart
-	}
-}
-
-func pairsOf(merged *[][2]int) [][2]int {
-	if merged == nil {
-		return nil
-	}
-	return *merged
-}
-
 func (s *servers) compareLocked() {
 	known := s.identity
-	var merged, pairs [][2]int
+	pairs := s.Pairs()
 	var barred claim.Nodes
 	servers := s.rule.All() // a node for each
-	var duplicate *[2]int
-	for b := range s.Nodes {
-		for a := range b {
-			switch {
-			case !sameServer(known.servers[a].Load(), known.servers[b].Load()):
-			case s.oneAddress(a, b):
-				switch {
-				case !s.sameKeys(a, b):
-				case s.thirdLocked(a, b):
-					duplicate = &[2]int{a, b}
-				default:
-					merged = append(merged, [2]int{a, b})
-				}
-			default:
-				pairs = append(pairs, [2]int{a, b})
-				out := s.notInBoth(a, b)
-				barred |= out
-				if servers &^= out; out == 0 {
-					servers = servers.Without(b)
-				}
-			}
+	for _, pair := range pairs {
+		out := s.notInBoth(pair[0], pair[1])
+		barred |= out
+		if servers &^= out; out == 0 {
+			servers = servers.Without(pair[1])
 		}
 	}
 	known.barred.Store(uint64(barred))
+	var duplicate *[2]int
 	if !s.rule.Quorum(servers) {
 		duplicate = &pairs[0]
 	}
 	known.duplicate.Store(duplicate) // once: others read it meanwhile
 	known.news.Store(!slices.Equal(pairs, known.told))
-	switch {
-	case merged == nil:
-		known.merged.Store(nil)
-	case !slices.Equal(pairsOf(known.merged.Load()), merged):
-		known.merged.Store(&merged)
-	}
 }
 
 // notInBoth returns which of two addresses of one server do not count: it counts only in sets with both.
@@ -206,9 +157,10 @@ func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
 	return out
 }
 
-// oneAddress reports whether a and b are one address in different sets, with other clients or databases.
-func (s *servers) oneAddress(a, b int) bool {
-	return !s.apart(a, b) && s.Nodes[a].listed == s.Nodes[b].listed
+// twoDatabases reports whether a and b are two databases at one address, in different sets: each counts in its own.
+func (s *servers) twoDatabases(a, b int) bool {
+	first, second := s.Nodes[a], s.Nodes[b]
+	return !s.apart(a, b) && first.listed == second.listed && first.keyspace != second.keyspace
 }
 
 // TellServers tells t, once, which nodes have turned out to be one server, and which of these have come apart.
@@ -225,7 +177,7 @@ func (s *servers) TellServers(t Tracer) {
 			pair := [2]int{a, b}
 			first, second := known.servers[a].Load(), known.servers[b].Load()
 			before := slices.Contains(known.told, pair)
-			now := sameServer(first, second) && !s.oneAddress(a, b)
+			now := s.areOne(a, b)
 			switch over := !now && first != nil && second != nil; {
 			case now && !before:
 				t.OneServer(s.Nodes[a], s.Nodes[b], first.RunID)
@@ -239,49 +191,6 @@ func (s *servers) TellServers(t Tracer) {
 	}
 	known.told = told
 	known.news.Store(false)
-}
-
-// thirdLocked reports whether a third node is the same server. Then two of the three are in one set, which merging
-// would make smaller.
-func (s *servers) thirdLocked(a, b int) bool {
-	servers := s.identity.servers
-	for c := range s.Nodes {
-		if c != a && c != b && sameServer(servers[a].Load(), servers[c].Load()) {
-			return true
-		}
-	}
-	return false
-}
-
-// A merger is the rule of joint sets in which some pairs of nodes are one server.
-type merger struct {
-	pairs *[][2]int
-	rule  claim.Rule
-	other []int // by node: for which other it stands as well; or -1
-}
-
-// merger returns nil if no nodes are to be merged. Of two, a round asks the one with the longer restart guard.
-func (s *servers) merger() *merger {
-	pairs := s.identity.merged.Load()
-	if !s.joint || pairs == nil {
-		return nil
-	}
-	if m := s.merged.Load(); m != nil && m.pairs == pairs {
-		return m
-	}
-	m := &merger{pairs, s.rule, make([]int, len(s.Nodes))}
-	for i := range m.other {
-		m.other[i] = -1
-	}
-	for _, pair := range *pairs {
-		asked, other := pair[0], pair[1]
-		if s.Nodes[other].covers > s.Nodes[asked].covers {
-			asked, other = other, asked
-		}
-		m.rule, m.other[asked] = m.rule.AsOne(asked, other), other
-	}
-	s.merged.Store(m)
-	return m
 }
 
 // RunID returns which server process is node i, "" if that is not known.
@@ -314,24 +223,11 @@ func (s *servers) apart(a, b int) bool {
 	return s.rule.Sets(a)&s.rule.Sets(b) != 0
 }
 
-// standsForLess reports whether node i has left a set since a round began with rule, because its server was also
-// another node.
-func (s *servers) standsForLess(i int, rule claim.Rule) bool {
-	if !s.joint {
-		return false
-	}
-	return rule.Sets(i)&^s.rule.Sets(i)&^s.Rule().Sets(i) != 0
-}
-
-func (s *servers) sameKeys(a, b int) bool {
-	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
-}
-
 // mayCoincide reports whether two nodes of different sets may be one server.
 func (s *servers) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {
-			if !s.apart(a, b) && (s.sameKeys(a, b) || !s.oneAddress(a, b)) {
+			if !s.apart(a, b) && !s.twoDatabases(a, b) {
 				return true
 			}
 		}

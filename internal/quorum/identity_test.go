@@ -3,7 +3,6 @@ package quorum
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
@@ -95,6 +94,17 @@ func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
 	}
 }
 
+// Two nodes of joint sets that were one server may be one again, such as after a restart: the next call asks.
+func TestJointNodesThatComeApartAreAskedAgain(t *testing.T) {
+	s := newScene(4)
+	s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
+	s.NoteServer(2, run("a"))
+	s.NoteServer(3, run("a"))
+	s.identity.complete.Store(true)
+	s.NoteServer(2, run("b"))
+	assert.False(t, s.IsIdentified())
+}
+
 // A jointOf is the rule by which a quorum of each of two sets decides.
 type jointOf struct{ before, after claim.Nodes }
 
@@ -121,115 +131,11 @@ func (j jointOf) Sets(i int) (in claim.Sets) {
 	return in
 }
 
-func (j jointOf) AsOne(a, b int) claim.Rule {
-	swap := func(n claim.Nodes) claim.Nodes {
-		if n.Has(b) {
-			return n.Without(b).With(a)
-		}
-		return n
-	}
-	return jointOf{swap(j.before), swap(j.after)}
-}
-
-// A keyed pool is one whose keyspace is known.
-type keyed struct {
-	wire.Pool
-	keys any
-}
-
-func (k keyed) Keyspace() any { return k.keys }
-
-// newJointScene returns two joint sets of three nodes each: 0, 1, 2 and 2, 3, 4. Node 4 has other keys than the
-// others.
-func newJointScene() *scene {
-	s := newScene(5)
-	var pools []wire.Pool
-	for i, p := range s.fakes {
-		pools = append(pools, keyed{p, i / 4})
-	}
-	s.Set = NewSet(pools, NewKnown(5), jointOf{nodes(0, 1, 2), nodes(2, 3, 4)})
-	return s
-}
-
 func nodes(list ...int) (n claim.Nodes) {
 	for _, i := range list {
 		n = n.With(i)
 	}
 	return n
-}
-
-// A vote counts in both sets only if it comes from the server that is known to be a node of both.
-func TestJointVoteOfAnotherServerFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newJointScene()
-		known, another := run("a"), run("b")
-		s.NoteServer(0, known)
-		s.NoteServer(3, known)
-		for by, want := range map[*wire.Server]error{known: nil, another: errOtherServer} {
-			r := s.Start(t.Context(), &act{}, false)
-			assert.Empty(t, s.fakes[3].Sent())
-			s.by(by, 0, mine)
-			s.plays("1o")
-			res := r.SoFar(nil)
-			assert.Equal(t, want, res.Votes[0].Err)
-			assert.Equal(t, claim.Pending, res.Votes[3].Choice)
-			if want == nil {
-				assert.Equal(t, nodes(0), res.Count.Granted)
-			} else {
-				assert.True(t, s.Rule().All().Has(3), "it is asked again")
-			}
-			r.Close()
-			s.NoteServer(0, known)
-		}
-	})
-}
-
-// After a reply of an unknown server it is no longer known which server the node is: it may lead elsewhere by
-// now.
-func TestJointReplyOfAnUnknownServer(t *testing.T) {
-	s := newJointScene()
-	full := s.FullRule()
-	a := run("a")
-	s.NoteServer(0, a)
-	s.NoteServer(3, a)
-	s.NoteReply(0, wire.Reply{Fate: wire.Unknown})
-	assert.NotEqual(t, full, s.Rule(), "nobody has answered")
-	s.NoteReply(0, wire.Reply{Fate: wire.Answered})
-	assert.Equal(t, full, s.Rule())
-	s.NoteReply(0, wire.Reply{Fate: wire.Answered, Server: a})
-	assert.NotEqual(t, full, s.Rule())
-}
-
-// Three nodes are one server, and two of them are in the same set. None of them stands for another, because that set
-// would be left with too few nodes.
-func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
-	s := newJointScene()
-	s.Set = NewSet([]wire.Pool{
-		keyed{s.fakes[0], 0}, keyed{s.fakes[1], 0}, keyed{s.fakes[2], 0}, keyed{s.fakes[3], 0},
-	}, NewKnown(4), jointOf{nodes(0), nodes(1, 2, 3)})
-	full := s.FullRule()
-	for i := range 3 {
-		s.NoteServer(i, run("a"))
-	}
-	assert.NotNil(t, s.Duplicate())
-	assert.Equal(t, full, s.Rule())
-	s.NoteServer(2, run("b"))
-	assert.Nil(t, s.Duplicate())
-	assert.Equal(t, jointOf{nodes(0), nodes(0, 2, 3)}, s.Rule())
-}
-
-// A node's vote counts in its own set, even if it becomes known during the round that another node is the same server.
-func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newJointScene()
-		a := run("a")
-		r := s.Start(t.Context(), &act{}, false)
-		s.by(a, 0, mine)
-		s.by(a, 3, mine)
-		assert.NotEqual(t, s.FullRule(), s.Rule())
-		assert.Equal(t, nodes(0, 3), r.SoFar(nil).Count.Granted)
-		r.Close()
-	})
 }
 
 // A met pool says whether its client has met the node before.

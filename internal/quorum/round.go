@@ -18,12 +18,11 @@ import (
 // A Round is one command on its way to all nodes, and their votes. It is decided as soon as no further vote can change
 // its answer. Every operation runs as a round.
 type Round struct {
-	set    *Set
-	merged *merger // when the round began; or nil
-	op     Operation
-	brief  Brief
-	timer  *roundTimer   // nil if nobody waits
-	all    chan struct{} // closed when every node has voted; or nil
+	set   *Set
+	op    Operation
+	brief Brief
+	timer *roundTimer   // nil if nobody waits
+	all   chan struct{} // closed when every node has voted; or nil
 
 	// mu guards what follows. After Decided the caller may read expired, final and hastened without it.
 	mu       sync.Mutex
@@ -117,9 +116,6 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 	if waits {
 		r.timer = s.timers.get(r)
 	}
-	if _, pings := op.(Ping); !pings { // they show which server each node is
-		r.merged = s.merger()
-	}
 	if r.brief.Tallies {
 		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
 	}
@@ -137,25 +133,14 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 // Call returns the command of the round. It must not be changed.
 func (r *Round) Call() *claim.Call { return &r.brief.Call }
 
-// Rule returns the rule by which the votes decide: that of the set when the round began.
-func (r *Round) Rule() claim.Rule {
-	if r.merged != nil {
-		return r.merged.rule
-	}
-	return r.set.rule
-}
-
-// Asks reports whether the round asks node i. It asks a server once.
-func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
+// Rule returns the rule by which the votes decide.
+func (r *Round) Rule() claim.Rule { return r.set.rule }
 
 // Send sends the command to all nodes.
 func (r *Round) Send() {
 	fallback := r.fallback()
 	r.brief.Call.Command.WithRESP(func(resp []byte) {
 		for i := range r.set.Nodes {
-			if !r.Asks(i) {
-				continue
-			}
 			args, encoded := r.brief.Call.Command.Args, resp
 			if fallback != nil && fallback.Lacks(i) {
 				r.Ballots[i].alone = true
@@ -336,7 +321,7 @@ func (r *Round) sendAgain() (refusals []error) {
 	for i := range r.Ballots {
 		b := &r.Ballots[i]
 		unanswered := b.choice == claim.Pending
-		if !r.Asks(i) || !unanswered && b.choice != claim.Failed {
+		if !unanswered && b.choice != claim.Failed {
 			continue
 		}
 		r.keepLocked(i, claim.Vote{})
@@ -398,7 +383,7 @@ func (r *Round) takeTrace(i int) (t trace) {
 		return t
 	}
 	t = x.trace
-	if x.trace.untold = t.untold.Without(i); x.trace.untold&r.Rule().All() == 0 {
+	if x.trace.untold = t.untold.Without(i); x.trace.untold == 0 {
 		x.trace = trace{}
 	}
 	return t
@@ -436,11 +421,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *wire.Server) {
 	case denies, s.err == nil && s.proof == acquires:
 		s.name = r.brief.Call.Command.Key()
 	}
-	s.err = r.see(s, by)
-	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
-		s.node = r.set.Nodes[m.other[i]] // the same server, not asked there
-		_ = r.see(s, by)
-	}
+	r.see(s, by)
 }
 
 // deniesName reports whether err denies the name of the lock. If too few nodes grant it, that says nothing of them.
@@ -464,8 +445,8 @@ func (r *Round) kindLocked(i int) int32 {
 	return plainCommands
 }
 
-// see notes an observation, and returns why the node is down. During its restart guard it stays down.
-func (r *Round) see(s observation, by *wire.Server) error {
+// see notes an observation. During its restart guard a node that is down stays down.
+func (r *Round) see(s observation, by *wire.Server) {
 	n, h := s.node, &r.set.known.health[s.node.Index]
 	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
 		switch {
@@ -474,11 +455,10 @@ func (r *Round) see(s observation, by *wire.Server) error {
 				s.proof = counts
 			}
 		case s.err == nil:
-			return wire.ErrUnknownServer
+			return
 		}
 	}
 	h.see(s)
-	return s.err
 }
 
 func (r *Round) quarantine(n *Node) time.Duration {
@@ -508,28 +488,21 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 // ErrDoubted is the error of a node whose grant a late command of another lock may undo.
 var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
-// errOtherServer is the error of a vote that would count in two joint sets, although perhaps only the earlier server is
-// in both.
-var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
-
 // add is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports that
 // the vote does not count.
 func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
-	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
+	if r.closed || b.choice != claim.Pending {
 		if r.hastened {
 			r.noteTooLateLocked(i)
 		}
-		return true, r.Asks(i) && (!r.final || !r.proved.Won && b.choice != claim.Refused)
+		return true, !r.final || !r.proved.Won && b.choice != claim.Refused
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // another reply may be better
 		b.more--
 		return false, false
-	}
-	if v.Choice != claim.Failed && r.set.standsForLess(i, r.Rule()) {
-		*v = v.Fails(errOtherServer)
 	}
 	r.onceLocked(i, v, by)
 	r.keepLocked(i, *v)
@@ -882,9 +855,6 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 	res.Cut = undecided && silent == nil
 	res.Votes = make([]claim.Vote, len(r.Ballots))
 	for i := range r.Ballots {
-		if !r.Asks(i) {
-			continue
-		}
 		v := r.voteLocked(i)
 		if v.Choice == claim.Pending {
 			if v.Err == nil {

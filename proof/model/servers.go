@@ -7,9 +7,10 @@ import (
 )
 
 // This file models addresses that lead to the same server. Locks are as in lock.go, but a client reaches the servers
-// through addresses, each client by a map of its own. A client of joint sets has the addresses of both.
+// through addresses, each client by a map of its own. A client of joint sets has the addresses of both. An address in
+// both sets is one address, with one client: two clients may lead elsewhere by the same text.
 
-const maxServers, maxAddr = 4, 4
+const maxServers, maxAddr = 4, 5
 
 type srvState struct {
 	value, left [maxServers]uint8
@@ -47,6 +48,7 @@ type serverFlaws struct {
 	refused    bool // an extension counts addresses at which the acquire was refused, too
 	distinct   bool // the quorum is computed from the distinct servers
 	anySet     bool // a server counts in each set that has one of its addresses
+	text       bool // addresses of the sets are one if their texts are: here those of after are those of before
 }
 
 type servers struct {
@@ -64,6 +66,12 @@ var (
 	serverJoint  = serverBounds{name: "joint sets, an address leads to the other set", maps: []serverMap{
 		{[]int{0, 1, 2, 2}, []uint{0b0111, 0b1011}}, {[]int{0, 1, 3}, []uint{0b111}},
 	}, ttl: 2, extends: 1}
+	serverBoth = serverBounds{name: "joint sets, a server of both at two addresses", maps: []serverMap{
+		{[]int{0, 1, 2, 0, 3}, []uint{0b00111, 0b11010}}, {[]int{0, 1, 3}, []uint{0b111}},
+	}, ttl: 2}
+	serverTexts = serverBounds{name: "joint sets, two servers at addresses of one text", maps: []serverMap{
+		{[]int{0, 1, 2, 3}, []uint{0b0111, 0b1011}}, {[]int{0, 1, 3}, []uint{0b111}},
+	}, ttl: 2}
 	serverUnknown = serverBounds{name: "identities are unknown, extensions", maps: threeMaps, ttl: 2, extends: 1, size: Large}
 )
 
@@ -75,10 +83,11 @@ var serverRules = []struct {
 	{"the quorum of the distinct servers", "a quorum is counted from all addresses, not from the distinct servers", serverOne, serverFlaws{distinct: true}},
 	{"an extension counts where the acquire was refused", "an address whose acquire was refused confirms no extension", serverTwo, serverFlaws{perAddress: true, refused: true}},
 	{"a server counts in both of joint sets", "a server with two addresses counts only in the sets that have both", serverJoint, serverFlaws{anySet: true}},
+	{"a node of joint sets is known by its text", "a node is in both sets only if both have one client, or one address that go-redis dials", serverTexts, serverFlaws{text: true}},
 }
 
 func serverCases() (cases []Case) {
-	for _, b := range []serverBounds{serverTwins, serverExtend, serverMoved, serverOne, serverTwo, serverJoint} {
+	for _, b := range []serverBounds{serverTwins, serverExtend, serverMoved, serverOne, serverTwo, serverJoint, serverBoth, serverTexts} {
 		cases = append(cases, Case{Model: "servers", Name: b.name, Size: b.size, Explore: servers{b, serverFlaws{}}.explore})
 	}
 	unknown := servers{serverUnknown, serverFlaws{perAddress: true}} // what an acquire was refused does not count
@@ -122,6 +131,9 @@ func (v servers) explore(how Search) Result {
 func (v servers) wins(s *srvState, i int) bool {
 	m := v.maps[i]
 	for _, set := range m.sets {
+		if v.text {
+			set = m.sets[0]
+		}
 		var all, granted uint // servers
 		addresses, votes := 0, 0
 		for a, server := range m.to {

@@ -505,7 +505,7 @@ func (p *process) connect() (clients nodeClients) {
 		var list []nodeClient
 		for _, j := range set {
 			client, ok := made[j]
-			if !ok || p.simulation.mix(13, uint64(p.slot), uint64(p.kind), uint64(j))%2 == 0 { // two addresses of one node
+			if !ok {
 				client = nodeClient{p.client(j), j}
 			}
 			made[j], list = client, append(list, client)

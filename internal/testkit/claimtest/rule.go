@@ -34,6 +34,3 @@ func (m Majority) Standing(c claim.Count) claim.Standing {
 
 // Sets implements claim.Rule: there is one set.
 func (Majority) Sets(int) claim.Sets { return 1 }
-
-// AsOne implements claim.Rule. In one set no two nodes are one server.
-func (m Majority) AsOne(int, int) claim.Rule { return m }
