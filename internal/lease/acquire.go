@@ -66,7 +66,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 // usual attempt asks nothing.
 func meetNodes(ctx context.Context, t *Terms, start clock.Instant) (clock.Instant, quorum.Limits, *Outcome) {
 	set, limits := t.Keeper.Set, t.Timing.limits()
-	// A server in both sets of a NewJoint counts in both, and must be known as one.
+	// Two nodes of joint sets may be one server, which then counts in neither set.
 	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
 		start = clock.Now()
 	}
