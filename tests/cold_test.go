@@ -335,7 +335,7 @@ func TestShortExpiriesWaitForConnections(t *testing.T) {
 				}
 				err := m.TryLock()
 				errorIs(f, err, redsync.ErrNoQuorum)
-				require.ErrorContains(f, err, "no answer to the dial within")
+				require.ErrorContains(f, err, "no answer to the dial within 4s")
 			})
 		})
 	}

@@ -131,6 +131,12 @@ func denialsAddUp(t *testing.T) {
 	noauth := claim.Failure(denial("NOAUTH no"))
 	assert.True(t, d.note(voted(noauth, noauth, unheard), true), "that is not about queues")
 
+	for _, ends := range []bool{false, true} { // an answer too late for its attempt
+		w := &waiter{terms: &lease.Terms{Policy: &lease.Policy{EndsIfDenied: ends}}}
+		(&turn{group: &Group{}, waiter: w}).Barred(1, denied.Err)
+		assert.Equal(t, ends, w.denials.nodes.Has(1))
+	}
+
 	late := voted()
 	late.Result.Won = true
 	assert.False(t, d.note(late, false), "a quorum has granted")
