@@ -161,6 +161,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 			cut := c.limit == sec
 			if cut {
 				errorIs(f, err, context.DeadlineExceeded)
+				says(f, rs.NewMutex("lock", withFair).LockContext(limited(f, c.limit)), named(0)+want)
 			}
 			assert.Equal(f, !cut, errors.Is(err, redsync.ErrNoQuorum))
 		})

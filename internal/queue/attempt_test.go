@@ -86,6 +86,11 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		}
 		assert.Equal(t, want, runsOut(o, at0), name)
 	}
+	res := voted(voteOf("3s@1s"), voteOf("1s@1s"), voteOf("failed")).Result
+	res.Taken = 0b11
+	left, known := res.Ends(at0)
+	assert.True(t, known)
+	assert.Equal(t, 4*sec, left, "for an error")
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: claimtest.Majority(1)}}, at0), "it was won")
 }
