@@ -126,21 +126,6 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 	})
 }
 
-// No repetition comes whose vote Unlock could wait for where the lock never was.
-func TestUnlockWaitsForNoVoteThatCannotCome(t *testing.T) {
-	play(t, func(f field) {
-		f.kill(3, 4)
-		m := locked(f, f.NewMutex("lock"))
-		f.restart(3, 4)
-		wake(f.Redsync)
-		onEach(f.nodes[3:], "evalsha", 1, embedded.Fault{LoseCommand: true})
-		f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "BUSY Redis is busy running a script."})
-		start := time.Now()
-		says(f, second(m.Unlock()), named(0)+"BUSY", named(3)+"connection lost")
-		took(f, start, 0)
-	})
-}
-
 // Every node owes as many replies as its pool allows, so the pools refuse another TryLock. A release
 // is sent at once all the same: room is reserved for it.
 func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
