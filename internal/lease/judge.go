@@ -39,7 +39,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 			a.terms.allows(i)
 		}
 	}
-	if a.rare.turn != nil && wire.IsPermanent(reply.Err) {
+	if a.rare.turn != nil && v.Choice == claim.Failed && wire.IsPermanent(reply.Err) {
 		a.rare.turn.Barred(i, reply.Err)
 	}
 	if !a.rare.place.Ticket.IsZero() {
