@@ -45,17 +45,20 @@ func openDB(t *testing.T, c driver.Connector) *sql.DB {
 func TestSQLUnwellDatabaseFails(t *testing.T) {
 	for at, says := range map[string]string{
 		"BEGIN":  "fencing: begin: ",
+		"PRAGMA": "fencing: begin: ",
 		"INSERT": `fencing: raise the token of "orders:17": `,
 		"SELECT": `fencing: read the token of "orders:17": `,
 		"COMMIT": "fencing: commit: ",
 	} {
-		guard, called := fencing.NewSQLite(openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at})), false
+		db, called := openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at}), false
+		guard := fencing.NewSQLite(db)
 		call := func(*sql.Tx) error { called = true; return nil }
 		err := guard.Do(t.Context(), "orders:17", 7, call)
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, says)
 		require.Equal(t, at == "COMMIT", called, at)
-		if at != "COMMIT" { // a Read commits nothing
+		require.Zero(t, db.Stats().InUse)
+		if at != "COMMIT" && at != "PRAGMA" { // a Read commits nothing
 			err = guard.Read(t.Context(), "orders:17", 7, call)
 			require.ErrorIs(t, err, errUnwell)
 			require.ErrorContains(t, err, says)

@@ -161,6 +161,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 			cut := c.limit == sec
 			if cut {
 				errorIs(f, err, context.DeadlineExceeded)
+				says(f, rs.NewMutex("lock", withFair).LockContext(limited(f, c.limit)), named(0)+want)
 			}
 			assert.Equal(f, !cut, errors.Is(err, redsync.ErrNoQuorum))
 		})
@@ -335,7 +336,7 @@ func TestShortExpiriesWaitForConnections(t *testing.T) {
 				}
 				err := m.TryLock()
 				errorIs(f, err, redsync.ErrNoQuorum)
-				require.ErrorContains(f, err, "no answer to the dial within")
+				require.ErrorContains(f, err, "no answer to the dial within 4s")
 			})
 		})
 	}

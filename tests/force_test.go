@@ -136,6 +136,9 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		synctest.Wait()
 		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
+		before = f.traffic()
+		sleep(sec)
+		f.hasSent(before, "it has released all")
 		f.unlock(long)
 	})
 }

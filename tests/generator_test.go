@@ -195,12 +195,14 @@ func TestANodeThatMayStillRunAReleaseDoesNotCountForItsValue(t *testing.T) {
 				onEach(f.nodes[2:], "evalsha", 1, late)
 				_, _ = m.Unlock()
 				sleep(sec)
+				asked := f.commands("ping")
 				for range 2 {
 					err := m.TryLock()
 					errorIs(f, err, redsync.ErrNoQuorum)
 					says(f, err, named(2)+doubt, named(3)+doubt, named(4)+doubt)
 					assert.NotContains(f, err.Error(), value)
 				}
+				assert.Equal(f, asked, f.commands("ping"), "the answers would end no doubt yet")
 				f.unlock(f.obtains()) // with another value
 				f.unlock(locked(f, f.NewMutex("other", constant)))
 				if ends == nil {

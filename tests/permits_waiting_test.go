@@ -74,6 +74,10 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		f.within(last, 10*ms)
 		f.unlock(first)
 		f.unlock(last)
+		m := obtained(f, process.NewMutex("lock", permitsOf(2, 1, fair...)...))
+		sleep(ms)
+		f.have(0, "{lock}:slots")
+		f.unlock(m)
 		f.nothingOfPermits()
 	})
 }

@@ -259,7 +259,8 @@ func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
 		f.restart(1, 2)
 		wake(f.Redsync) // opens connections
 		f.keysOn(2)
-		wake(f.Redsync)
+		locked(f, f.NewMutex("other")) // whose Unlock has no part in it
+		sleep(ms)
 		f.keysOn(0)
 	})
 }

@@ -73,6 +73,22 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 	})
 }
 
+// An extension that a node executes shows that the node denies the queue alone.
+func TestAnExtensionTellsOfAQueueThatIsDenied(t *testing.T) {
+	for name, want := range map[string][]error{"lock": {errCause}, "other": nil} {
+		synctest.Test(t, func(t *testing.T) {
+			terms, told := newTerms(t, on(scripted.Yes)), &diary{}
+			terms.Events = told
+			l := begun(t, terms)
+			terms.Keeper.Set.Nodes[0].Doubt(name, errCause)
+			_, err := l.Extend(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, want, told.denied, name)
+			unlock(l)
+		})
+	}
+}
+
 // A lease that is over sends no Downgrade: readers must not get in beside the next holder.
 func TestADowngradeOfALeaseThatIsOverSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -210,6 +210,7 @@ type diary struct {
 	mu       sync.Mutex
 	lost     []error
 	extended []quorum.Result
+	denied   []error
 }
 
 func (*diary) TracesVotes() bool                            { return false }
@@ -220,6 +221,8 @@ func (*diary) NodeUp(*quorum.Node, time.Duration)           {}
 func (*diary) Left(*quorum.Node, int, time.Duration, error) {}
 func (d *diary) Audience() any                              { return d }
 func (*diary) Unconfirmed(*quorum.Node, int, bool, error)   {}
+
+func (d *diary) Denied(_ *quorum.Node, err error) { d.denied = append(d.denied, err) }
 
 func (d *diary) Lost(_ *Lease, _ time.Duration, err error) {
 	d.mu.Lock()

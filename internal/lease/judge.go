@@ -53,10 +53,10 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		a.writes.answered(i, reply)
 	}
 	if u := a.rare.use; u != nil {
-		u.replied(i, reply)
 		if reply.Conn != 0 && reply.Fate == wire.Answered {
-			u.heardInOrder(i)
+			u.heardInOrder(i) // first: u may be over once all have replied
 		}
+		u.replied(i, reply)
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():

@@ -456,7 +456,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	switch {
 	case reply.Err == nil:
 		rel.lease.terms.allows(i)
-	case sent.form.quietly && quorum.IsDenial(reply.Err):
+	case quorum.IsDenial(reply.Err): // although the release was quiet: see next
 		k.Set.Nodes[i].Denies(rel.lease.terms.Claim.Name())
 	}
 	v := k.Set.Read(&rel.round.Call().Command, rel.round.Call().Read, reply.Value, reply.Err)

@@ -81,6 +81,10 @@ func TestAnotherExtendsForOneThatHasLostTheLock(t *testing.T) {
 		assert.Equal(t, lookAgain, third.duty(clock.Now()))
 		assert.True(t, other.End(errCause))
 		assert.Equal(t, extendNow, third.duty(clock.Now()))
+		third.End(nil)
+		assert.False(t, third.Leave())
+		l.End(nil)
+		assert.True(t, l.Leave(), "the one that has lost the lock need not leave")
 	})
 }
 

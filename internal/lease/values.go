@@ -147,11 +147,7 @@ func (u *use) heardInOrder(i int) {
 	if !u.isDoubted(i) {
 		return
 	}
-	before := u.before.Load()
-	if before == nil {
-		return
-	}
-	for _, b := range *before {
+	for _, b := range *u.before.Load() {
 		if b.on.Has(i) && !b.isQuietOn(u.set, i) {
 			return
 		}
@@ -461,7 +457,7 @@ func (v *valueLog) release(l *Lease, whole, awaited bool) bool {
 		return false
 	}
 	u.released = u.released || whole
-	if awaited && u.unlocking == nil {
+	if awaited { // once for each use
 		u.unlocking = make(chan struct{})
 	}
 	if u.adopted {

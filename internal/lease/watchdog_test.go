@@ -85,6 +85,8 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			terms := newTerms(t, d)
 			terms.Watchdog, terms.Heals = true, true
 			l := begun(t, terms)
+			time.Sleep(time.Until(l.Until()))
+			require.NotNil(t, l.rareEnd.missed, "the error of the loss needs it")
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()

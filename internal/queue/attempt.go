@@ -153,11 +153,11 @@ func (u *turn) isShort() bool {
 }
 
 // tell tells observers how the attempt for l has ended, and returns the error that they were told. If one panics, tell
-// releases what was acquired.
+// releases l.
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	told := false
 	defer func() {
-		if told || o.Kind != lease.Won {
+		if told {
 			return
 		}
 		if u != nil && u.enters() {

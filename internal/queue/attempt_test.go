@@ -86,6 +86,11 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		}
 		assert.Equal(t, want, runsOut(o, at0), name)
 	}
+	res := voted(voteOf("3s@1s"), voteOf("1s@1s"), voteOf("failed")).Result
+	res.Taken = 0b11
+	left, known := res.Ends(at0)
+	assert.True(t, known)
+	assert.Equal(t, 4*sec, left, "for an error")
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: claimtest.Majority(1)}}, at0), "it was won")
 }
@@ -130,6 +135,12 @@ func denialsAddUp(t *testing.T) {
 	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps they deny only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
 	assert.True(t, d.note(voted(noauth, noauth, unheard), true), "that is not about queues")
+
+	for _, ends := range []bool{false, true} { // an answer too late for its attempt
+		w := &waiter{terms: &lease.Terms{Policy: &lease.Policy{EndsIfDenied: ends}}}
+		(&turn{group: &Group{}, waiter: w}).Barred(1, denied.Err)
+		assert.Equal(t, ends, w.denials.nodes.Has(1))
+	}
 
 	late := voted()
 	late.Result.Won = true

@@ -131,6 +131,9 @@ func TestWaiterIsQuietUntilItMayBePatient(t *testing.T) {
 		time.Sleep(ms)
 		notes(time.Minute, time.Hour, 0, 0)
 		assert.Equal(t, start.Add(splitFor+minJitter-time.Nanosecond), s.untilQuiet())
+		time.Sleep(splitFor - quietAfter)
+		notes(time.Minute, time.Hour, 0, 0)
+		assert.Equal(t, time.Now().Add(time.Hour), s.untilQuiet())
 	})
 }
 

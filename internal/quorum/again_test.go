@@ -196,6 +196,7 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		"2l 0x 0+ 1+":    "[2 1 1] true",
 		"2- 0x 0+ 1+":    "[2 1 1] true",
 		"1- 0x 2-":       "[2 1 1] false",
+		"0x 1- 0+ 2+":    "[2 1 1] true",
 		"1- 2- 0x":       "[1 1 1] false",
 		"0~ 1~":          "[1 1 1] false",
 		"closed 0x 1x":   "[1 1 1] false",
