@@ -157,7 +157,7 @@ func (u *turn) isShort() bool {
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	told := false
 	defer func() {
-		if told {
+		if told || o.Kind != lease.Won {
 			return
 		}
 		if u != nil && u.enters() {
