@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
 // NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
@@ -120,8 +118,8 @@ func (m *Mutex) configure(options []Option) {
 func (m *Mutex) checkNames() {
 	var err error
 	prefix := m.prefix()
-	if m.several != nil {
-		err = m.core.checkNames(prefix, m.several.names)
+	if m.hasSeveral() {
+		err = m.core.checkNames(prefix, m.room.Lines())
 	} else {
 		err = checkName(prefix, m.room.Name())
 	}
@@ -144,14 +142,13 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names. If there are none or too many, the label stays empty: no error lists
-// thousands.
+// setNames makes m a lock on several names.
 func (m *Mutex) setNames(names []string) {
-	m.change().several, m.several = true, &several{names: names}
-	if len(names) <= claim.MaxLines {
-		m.several.label = joinNames(names)
-	}
+	m.change().several = true
+	m.room.Init(names...)
 }
+
+func (m *Mutex) hasSeveral() bool { return len(m.room.Lines()) != 1 }
 
 func (r *Redsync) prefix() string {
 	if r == nil || r.set == nil {
@@ -170,28 +167,22 @@ func (m *Mutex) prefix() string {
 func (m *Mutex) replacePrefix(prefix string) {
 	former := len(m.prefix())
 	m.change().prefix = prefix
-	if m.several == nil {
-		m.room.Init(prefix + m.room.Name()[former:])
-		return
+	names := slices.Clone(m.room.Lines())
+	for i, name := range names {
+		names[i] = prefix + name[former:]
 	}
-	names := make([]string, 0, len(m.several.names))
-	for _, name := range m.several.names {
-		names = append(names, prefix+name[former:])
-	}
-	m.setNames(names)
+	m.room.Init(names...)
 }
 
 // takeWholeName takes the prefix off the names of m if the program has given those of s, which have it.
 func (m *Mutex) takeWholeName(s Sequencer) {
-	prefix := m.prefix()
-	switch names := s.Names(); {
-	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
-	case m.several == nil:
-		if m.room.Name() == prefix+s.Name {
-			m.room.Init(s.Name)
-		}
-	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
-		m.setNames(names)
+	prefix, names := m.prefix(), s.Names()
+	if !m.hasSeveral() {
+		names = []string{s.Name}
+	}
+	if prefix != "" && s.Name != "" && s.isUnder(prefix) &&
+		slices.EqualFunc(m.room.Lines(), names, func(own, of string) bool { return own == prefix+of }) {
+		m.room.Init(names...)
 	}
 }
 

@@ -40,13 +40,18 @@ var (
 // token returns the fence of a token, for a day.
 func token(n uint64) Fence { return Fence{Token: n, TTL: 86_400_000} }
 
-func newLock(key, value string) Lock {
-	k := NewKey(key)
+func newLock(value string, names ...string) Lock {
+	k := KeysOf(names...)
 	return k.Lock(value)
 }
 
 // lockOf returns the lock with a value.
-func lockOf(value string) Lock { return newLock("lock", value) }
+func lockOf(value string) Lock { return newLock(value, "lock") }
+
+// slotsWith returns the lock of slots.
+func slotsWith(s *Semaphore, value string, slots ...int) Lock {
+	return s.Lock(s.Keys(slotsOf(slots...)), value)
+}
 
 var lockV, lockW = lockOf("v"), lockOf("w")
 
@@ -392,8 +397,8 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 	}{
 		"exclusive":               {[]string{queueKey}, " ", Enter(lockV, ttl, place, noFence)},
 		"behind readers":          {[]string{queueKey}, "r", Enter(lockV, ttl, place, token(7))},
-		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", EnterMulti(abc, ttl, place, noFence)},
-		"the last name":           {[]string{"{c}:queue"}, "r", EnterMulti(abc, ttl, place, noFence)},
+		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", Enter(abc, ttl, place, noFence)},
+		"the last name":           {[]string{"{c}:queue"}, "r", Enter(abc, ttl, place, noFence)},
 		"permits":                 {[]string{slotQueue}, " ", EnterPermits(four, "v", ttl, wants(2, 0), place)},
 		"a reader":                {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, noFence)},
 		"a reader with a token":   {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, token(7))},
