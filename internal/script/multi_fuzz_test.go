@@ -52,7 +52,7 @@ const (
 
 var (
 	worldNames   = []string{"a", "b", "c"}
-	worldTickets = []string{ticket(1, us), ticket(2, they), ticket(3, us), ticket(4, they)}
+	worldTickets = []string{ticketOf("+us4"), ticketOf("they2"), ticketOf("us3"), ticketOf("-they1")} // in order
 	worldTokens  = []uint64{7, 9, 10, 9007199254740993}
 	worldDead    = int64(-5000)
 )
