@@ -109,14 +109,11 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 			return nil, fmt.Errorf("redsync: the holder also has %s, which this Mutex lacks: use one of NewMultiMutex with all of its names", quoted(name))
 		}
 	}
-	switch {
-	case holder.Permits > 0:
+	if holder.Permits > 0 {
 		return own, nil
-	case len(holder.Names) > 1:
-		return claim.NewMulti(holder.Names), nil
 	}
 	room := &claim.Keyed{}
-	room.Init(holder.Names[0])
+	room.Init(holder.Names...)
 	if holder.Shared {
 		return room.Shared(), nil
 	}

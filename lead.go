@@ -64,7 +64,7 @@ func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (a
 		// The term was over before it began: this goroutine was held up. No other error goes away by itself.
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
-	watch.Tell(&m.core.keeper, m.one.Name(), watch.Leads)
-	defer watch.Tell(&m.core.keeper, m.one.Name(), watch.Leaves) // after the release, also on panic
+	watch.Tell(&m.core.keeper, m.keyed.Name(), watch.Leads)
+	defer watch.Tell(&m.core.keeper, m.keyed.Name(), watch.Leaves) // after the release, also on panic
 	return m.whileHeld(ctx, h, fn)
 }

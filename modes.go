@@ -14,8 +14,8 @@ import (
 
 // A kind is what the constructor and the options of a Mutex make of it together.
 type kind struct {
-	// claim returns what the holds of a Mutex write on the nodes. room has that of a single name.
-	claim func(of *options, room *claim.Keyed, names []string) claim.Claim
+	// claim returns what the holds of a Mutex write on the nodes. room has that of an exclusive lock.
+	claim func(of *options, room *claim.Keyed) claim.Claim
 
 	mode observe.Mode
 
@@ -38,22 +38,22 @@ type kind struct {
 var (
 	plainLock = &kind{
 		mode:  observe.Plain,
-		claim: func(_ *options, room *claim.Keyed, _ []string) claim.Claim { return &room.Exclusive },
+		claim: exclusive,
 	}
 	severalNames = &kind{
 		mode:    observe.Names,
-		claim:   func(_ *options, _ *claim.Keyed, names []string) claim.Claim { return claim.NewMulti(names) },
+		claim:   exclusive,
 		isFixed: errors.New("a lock on several names cannot become shared"),
 	}
 	readers = &kind{
 		mode:     observe.Shared,
-		claim:    func(_ *options, room *claim.Keyed, _ []string) claim.Claim { return room.Shared() },
+		claim:    func(_ *options, room *claim.Keyed) claim.Claim { return room.Shared() },
 		isReader: true, sharesName: true,
 		isFixed: errors.New("WithShared: the lock is shared already"),
 	}
 	permits = &kind{
 		mode: observe.Permits,
-		claim: func(of *options, room *claim.Keyed, _ []string) claim.Claim {
+		claim: func(of *options, room *claim.Keyed) claim.Claim {
 			return claim.NewPermits(room.Name(), of.permits, max(of.weight, 1))
 		},
 		adopted: func(c claim.Claim, slots script.Slots) claim.Claim {
@@ -63,6 +63,8 @@ var (
 		isFixed: errors.New("WithPermits: a permit cannot become shared"),
 	}
 )
+
+func exclusive(_ *options, room *claim.Keyed) claim.Claim { return &room.Exclusive }
 
 func (o *options) kind() *kind {
 	switch {

@@ -26,11 +26,10 @@ import (
 // The zero Mutex is a stub for tests, as in redsync v4: Unlock and Valid return true, Extend returns ErrExtendFailed,
 // Lock panics, and all other operations return ErrNoPools.
 type Mutex struct {
-	core    *core
-	one     claim.Keyed // the name and the claim, of a lock on one name
-	several *several    // nil with one name
-	set     *settings   // shared unless changed; nil in the zero Mutex
-	terms   lease.Terms // derived from set; unused if an option was applied after NewMutex
+	core  *core
+	keyed claim.Keyed // the names, and the claim of an exclusive lock
+	set   *settings   // shared unless changed; nil in the zero Mutex
+	terms lease.Terms // derived from set; unused if an option was applied after NewMutex
 
 	mu       sync.Mutex    // guards hold, unlocks, nest, adopts and usedByDo
 	hold     *lease.Lease  // nil before the first, and after Unlock and Detach
@@ -41,14 +40,8 @@ type Mutex struct {
 	changed  bool          // set is m's own: see change
 }
 
-// A several is the names of a lock on several names.
-type several struct {
-	label string   // "" if there are no names or too many
-	names []string // sorted and distinct
-}
-
 func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
-	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.one, m.names())}
+	t := lease.Terms{Policy: p, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.keyed)}
 	if m.set.observers != nil {
 		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label(), mode: m.set.kind().mode}
 		if from := m.set.adopts; from != nil && from.mode != "" {
@@ -60,7 +53,7 @@ func (m *Mutex) termsBy(p *lease.Policy) lease.Terms {
 }
 
 func (m *Mutex) isZero() bool {
-	return m.core == nil && m.set == nil && m.several == nil && m.one.Name() == ""
+	return m.core == nil && m.set == nil && m.keyed.Name() == ""
 }
 
 // Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. Several names are joined with ", ".
@@ -71,24 +64,17 @@ func (m *Mutex) Name() string {
 	return joinNames(m.names())
 }
 
-func (m *Mutex) label() string {
-	if m.several != nil {
-		return m.several.label
-	}
-	return m.one.Name()
-}
+// label is empty for several names if there are none or too many.
+func (m *Mutex) label() string { return m.keyed.Name() }
 
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates, even if no lock can have them.
 func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
 
 func (m *Mutex) names() []string {
-	switch {
-	case m.several != nil:
-		return m.several.names
-	case m.core == nil: // the zero Mutex
+	if m.isZero() {
 		return nil
 	}
-	return m.one.Lines()
+	return m.keyed.Lines()
 }
 
 // Lock is LockContext without a context. By default it gives up after about 4.7 s.

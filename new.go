@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 )
 
 // NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
@@ -43,7 +41,7 @@ func (r *Redsync) newMutex(key string) *Mutex {
 		r = &Redsync{} // from an Open that failed
 	}
 	m := &Mutex{core: r.core, set: r.set}
-	m.one.Init(key)
+	m.keyed.Init(key)
 	return m
 }
 
@@ -120,10 +118,10 @@ func (m *Mutex) configure(options []Option) {
 func (m *Mutex) checkNames() {
 	var err error
 	prefix := m.prefix()
-	if m.several != nil {
-		err = m.core.checkNames(prefix, m.several.names)
+	if m.hasSeveral() {
+		err = m.core.checkNames(prefix, m.keyed.Lines())
 	} else {
-		err = checkName(prefix, m.one.Name())
+		err = checkName(prefix, m.keyed.Name())
 	}
 	if err != nil {
 		m.change().fail(err)
@@ -144,14 +142,13 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names. If there are none or too many, the label stays empty: no error lists
-// thousands.
+// setNames makes m a lock on several names.
 func (m *Mutex) setNames(names []string) {
-	m.change().several, m.several = true, &several{names: names}
-	if len(names) <= claim.MaxLines {
-		m.several.label = joinNames(names)
-	}
+	m.change().several = true
+	m.keyed.Init(names...)
 }
+
+func (m *Mutex) hasSeveral() bool { return len(m.keyed.Lines()) != 1 }
 
 func (r *Redsync) prefix() string {
 	if r == nil || r.set == nil {
@@ -170,28 +167,22 @@ func (m *Mutex) prefix() string {
 func (m *Mutex) replacePrefix(prefix string) {
 	former := len(m.prefix())
 	m.change().prefix = prefix
-	if m.several == nil {
-		m.one.Init(prefix + m.one.Name()[former:])
-		return
+	names := slices.Clone(m.keyed.Lines())
+	for i, name := range names {
+		names[i] = prefix + name[former:]
 	}
-	names := make([]string, 0, len(m.several.names))
-	for _, name := range m.several.names {
-		names = append(names, prefix+name[former:])
-	}
-	m.setNames(names)
+	m.keyed.Init(names...)
 }
 
 // takeWholeName takes the prefix off the names of m if the program has given those of s, which have it.
 func (m *Mutex) takeWholeName(s Sequencer) {
-	prefix := m.prefix()
-	switch names := s.Names(); {
-	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
-	case m.several == nil:
-		if m.one.Name() == prefix+s.Name {
-			m.one.Init(s.Name)
-		}
-	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
-		m.setNames(names)
+	prefix, names := m.prefix(), s.Names()
+	if !m.hasSeveral() {
+		names = []string{s.Name}
+	}
+	if prefix != "" && s.Name != "" && s.isUnder(prefix) &&
+		slices.EqualFunc(m.keyed.Lines(), names, func(own, of string) bool { return own == prefix+of }) {
+		m.keyed.Init(names...)
 	}
 }
 

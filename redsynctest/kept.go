@@ -13,7 +13,7 @@ import (
 
 // shorten is the digest of the script that lets keys last for the rest of a minimal hold.
 var shorten = sync.OnceValue(func() string {
-	key := script.NewKey("x")
+	key := script.KeysOf("x")
 	sha, _ := script.Shorten(key.Lock("x"), 1, script.Process{}, script.Turnover{}, script.Fence{}).Args[1].(string)
 	return sha
 })

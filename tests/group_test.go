@@ -64,7 +64,7 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 func subscriptions() int {
 	stacks := make([]byte, 1<<22)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte("wire.(*subscription).run("))
+	return bytes.Count(stacks, []byte("wire.(*Subscription).run("))
 }
 
 // The subscriptions end when the last Redsync on these clients is closed. play checks that nothing is left.

@@ -34,7 +34,7 @@ func subjects() map[string]subject {
 	return map[string]subject{
 		"exclusive":     {claimtest.Exclusive("a"), asItIs, claimtest.Shared("a"), []string{"a"}},
 		"shared":        {claimtest.Shared("a"), asItIs, claimtest.Exclusive("a"), []string{"a"}},
-		"several names": {claim.NewMulti([]string{"a", "b"}), asItIs, claimtest.Exclusive("b"), []string{"a", "b"}},
+		"several names": {claimtest.Exclusive("a", "b"), asItIs, claimtest.Exclusive("b"), []string{"a", "b"}},
 		"a permit":      {claim.NewPermits("a", 1, 1), slots, claim.NewPermits("a", 1, 1), []string{"{a}:slot:0"}},
 		"two permits": {
 			claim.NewPermits("a", 2, 2), slots, claim.NewPermits("a", 2, 1),

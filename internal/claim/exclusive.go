@@ -2,27 +2,36 @@ package claim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// An Exclusive is the claim of a Mutex: a key with a value.
+// An Exclusive is the claim of a Mutex: a key for each name, all with one value. A node sets all or none, and votes once.
 type Exclusive struct {
-	*script.Key
+	*script.Keys
 	value any // a string
 }
 
-// A Keyed is a claim with room for its Key, which saves an allocation.
+// A Keyed is a claim with room for its Keys, which saves an allocation.
 type Keyed struct {
 	Exclusive
-	room script.Key
+	room script.Keys
 }
 
-// Init names k, which is zero.
-func (k *Keyed) Init(name string) {
-	k.room = script.NewKey(name)
+// Init names k. The names are sorted and distinct. To send the claim, there must be 1 to MaxLines.
+func (k *Keyed) Init(names ...string) {
+	k.room = script.KeysOf(names...)
 	k.Exclusive = Exclusive{&k.room, ""}
+}
+
+// either returns what reads replies about one name, or about several.
+func either[Reader any](e *Exclusive, one, several Reader) Reader {
+	if len(e.Lines()) == 1 {
+		return one
+	}
+	return several
 }
 
 // Name implements Claim. It is empty before Init.
@@ -36,7 +45,7 @@ func (e *Exclusive) Value() string { return e.value.(string) }
 
 // With implements Claim.
 func (e *Exclusive) With(value string, room *Room) Claim {
-	room.exclusive = Exclusive{e.Key, value}
+	room.exclusive = Exclusive{e.Keys, value}
 	return &room.exclusive
 }
 
@@ -49,17 +58,17 @@ func (e *Exclusive) HoldsAlone() bool { return true }
 // PassesTo implements Claim.
 func (e *Exclusive) PassesTo(other Claim) bool {
 	o, same := other.(*Exclusive)
-	return same && o.Name() == e.Name()
+	return same && len(e.Lines()) == 1 && slices.Equal(o.Lines(), e.Lines())
 }
 
-// Acquire implements Claim. Without a ticket and a fence it is the plain SET of other libraries.
+// Acquire implements Claim. For one name, without a ticket and a fence, it is the plain SET of other libraries.
 func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
-	if at.Ticket.IsZero() && f.Token == 0 {
+	if at.Ticket.IsZero() && f.Token == 0 && len(e.Lines()) == 1 {
 		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
 	}
-	call := Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered}
+	call := Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), either(e, readEntered, readEnteredNames)}
 	if f.Token != 0 {
-		call.Read = readEnteredWith(script.ParseEntered, at, f)
+		call.Read = readEnteredWith(either(e, script.ParseEntered, script.ParseEnteredNames), at, f)
 	}
 	return call
 }
@@ -116,9 +125,9 @@ func againWith(enters Call, f script.Fence) Call {
 // Extend implements Claim.
 func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
 	if heal {
-		return Call{script.Heal(e.Lock(e.value), ttl.Milliseconds()), readFound}
+		return Call{script.Heal(e.Lock(e.value), ttl.Milliseconds()), either(e, readFound, readFoundAll)}
 	}
-	return Call{script.Extend(e.Lock(e.value), ttl.Milliseconds()), readFound}
+	return Call{script.Extend(e.Lock(e.value), ttl.Milliseconds()), either(e, readFound, readFoundAll)}
 }
 
 // Fill implements Claim.
@@ -140,16 +149,18 @@ func filled(read func(any) (Answer, error)) func(any) (Answer, error) {
 }
 
 // Check implements Claim.
-func (e *Exclusive) Check() Call { return Call{script.Valid(e.Lock(e.value)), readFound} }
+func (e *Exclusive) Check() Call {
+	return Call{script.Valid(e.Lock(e.value)), either(e, readFound, readFoundAll)}
+}
 
 // Release implements Claim.
 func (e *Exclusive) Release(p script.Process, t script.Turnover, f script.Fence) Call {
-	return Call{script.Release(e.Lock(e.value), p, t, f), readFound}
+	return Call{script.Release(e.Lock(e.value), p, t, f), either(e, readFound, readReleased)}
 }
 
 // Shorten implements Shortener.
 func (e *Exclusive) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
-	return Call{script.Shorten(e.Lock(e.value), rest.Milliseconds(), p, t, f), readFound}
+	return Call{script.Shorten(e.Lock(e.value), rest.Milliseconds(), p, t, f), either(e, readFound, readReleased)}
 }
 
 // Ping asks whether a node answers. Every reply is a grant.
@@ -176,6 +187,17 @@ func readEntered(reply any) (Answer, error) {
 	entered, err := script.ParseEntered(reply)
 	if err != nil {
 		return Answer{}, err
+	}
+	return answerTo(entered), nil
+}
+
+func readEnteredNames(reply any) (Answer, error) {
+	entered, err := script.ParseEnteredNames(reply)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case entered == script.Entered{}: // a grant without a token: no Detail, which saves an allocation
+		return Answer{Found: Mine}, nil
 	}
 	return answerTo(entered), nil
 }
@@ -213,6 +235,9 @@ func answerTo(entered script.Entered) Answer {
 	if entered.Wait == script.Granted {
 		return Answer{Found: Mine, Detail: d}
 	}
+	if entered.By != 0 {
+		d.Free = allLines &^ entered.By
+	}
 	if entered.Wait > 0 {
 		d.Wait = script.DurationOf(entered.Wait)
 	}
@@ -240,4 +265,31 @@ func readFound(reply any) (Answer, error) {
 		return a, nil
 	}
 	return Answer{}, fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply))
+}
+
+// readReleased reads the reply to a release of several names.
+func readReleased(reply any) (Answer, error) {
+	released, err := script.ParseReleasedNames(reply)
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err := readFoundAll(released.Found)
+	if released.First|released.Others != 0 {
+		a.First, a.Others = released.First != 0, released.Others != 0
+		a.Detail = &Detail{Wait: Never, First: released.First, Others: released.Others}
+	}
+	return a, err
+}
+
+// readFoundAll is readFound for the values of several keys.
+func readFoundAll(reply any) (Answer, error) {
+	a, err := readFound(reply)
+	switch {
+	case err != nil:
+	case a.Found == Missing:
+		a.Found = PartMissing
+	case a.Found == Created:
+		a.Found = PartCreated
+	}
+	return a, err
 }

@@ -10,16 +10,11 @@ import (
 
 // Inspect implements Claim.
 func (e *Exclusive) Inspect(alone bool) Call {
-	return Call{e.Key.Inspect(alone), readReport(1)}
+	return Call{e.Keys.Inspect(alone), readReport(len(e.Lines()))}
 }
 
 // Inspect implements Claim.
 func (s *Shared) Inspect(alone bool) Call { return (*Exclusive)(s).Inspect(alone) }
-
-// Inspect implements Claim.
-func (m *Multi) Inspect(alone bool) Call {
-	return Call{m.locks.Inspect(alone), readReport(len(m.Lines()))}
-}
 
 // Inspect implements Claim.
 func (s *semaphore) Inspect(alone bool) Call {

@@ -149,26 +149,29 @@ func (p *Permits) Of(slots script.Slots) *Permit {
 }
 
 func (p *Permits) of(slots script.Slots) Permit {
-	w := Permit{Permits: p, slots: slots}
-	if !w.isOne() {
-		w.locks = p.Multi(slots, p.Value())
-	}
-	return w
+	return Permit{Permits: p, slots: slots, keys: p.Keys(slots)}
 }
 
 // A Permit is the claim of a lease that has won these slots. Several slots are handled as a lock on several names.
 type Permit struct {
 	*Permits // the claim that has acquired it
 	slots    script.Slots
-	locks    script.Multi // if there are several slots
+	keys     []any // of the slots
 }
 
 // Slots returns the slots of the lease.
 func (w *Permit) Slots() script.Slots { return w.slots }
 
-func (w *Permit) isOne() bool { return w.slots.Len() == 1 }
+func (w *Permit) isOne() bool { return len(w.keys) == 1 }
 
-func (w *Permit) lock() script.Lock { return w.Lock(w.slots.First(), w.value) }
+func (w *Permit) lock() script.Lock { return w.Lock(w.keys, w.value) }
+
+func (w *Permit) reads(c script.Command) Call {
+	if w.isOne() {
+		return Call{c, readFound}
+	}
+	return Call{c, readFoundAll}
+}
 
 // With implements Claim.
 func (w *Permit) With(value string, room *Room) Claim {
@@ -183,43 +186,29 @@ func (w *Permit) PassesTo(other Claim) bool {
 
 // Extend implements Claim.
 func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
-	ms := ttl.Milliseconds()
-	switch {
-	case w.isOne() && heal:
-		return Call{script.Heal(w.lock(), ms), readFound}
-	case w.isOne():
-		return Call{script.Extend(w.lock(), ms), readFound}
-	case heal:
-		return Call{script.HealMulti(w.locks, ms), readFoundAll}
+	if heal {
+		return w.reads(script.Heal(w.lock(), ttl.Milliseconds()))
 	}
-	return Call{script.ExtendMulti(w.locks, ms), readFoundAll}
+	return w.reads(script.Extend(w.lock(), ttl.Milliseconds()))
 }
 
 // Fill implements Claim.
 func (w *Permit) Fill(ttl time.Duration) Call { return w.Extend(ttl, true) }
 
 // Check implements Claim.
-func (w *Permit) Check() Call {
-	if w.isOne() {
-		return Call{script.Valid(w.lock()), readFound}
-	}
-	return Call{script.ValidMulti(w.locks), readFoundAll}
-}
+func (w *Permit) Check() Call { return w.reads(script.Valid(w.lock())) }
 
 // Release implements Claim.
 func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
 	if w.isOne() {
-		return Call{script.ReleaseSlot(w.Semaphore, w.lock(), process, t), readFound}
+		return w.reads(script.Release(w.lock(), process, t, script.Fence{}))
 	}
-	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t), readFoundAll}
+	return w.reads(script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t))
 }
 
 // Shorten implements Shortener.
 func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
-	if w.isOne() {
-		return Call{script.ShortenSlot(w.Semaphore, w.lock(), rest.Milliseconds(), process, t), readFound}
-	}
-	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
+	return w.reads(script.Shorten(w.lock(), rest.Milliseconds(), process, t, script.Fence{}))
 }
 
 // IsSurplus implements Winner.

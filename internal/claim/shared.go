@@ -18,7 +18,7 @@ func (s *Shared) Value() string { return s.value.(string) }
 
 // With implements Claim.
 func (s *Shared) With(value string, room *Room) Claim {
-	room.exclusive = Exclusive{s.Key, value}
+	room.exclusive = Exclusive{s.Keys, value}
 	return (*Shared)(&room.exclusive)
 }
 

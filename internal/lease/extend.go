@@ -242,7 +242,7 @@ func (e Extension) OnWon() {
 // Open keeps the value from being set again once the lease has ended.
 func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
-var errNotExclusive = errors.New("the lock is not exclusive")
+var errFixed = errors.New("the lock cannot become shared")
 
 // Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l; a second Downgrade
 // repeats it. l stays shared whatever comes of the round, because a node that has executed the command lets readers in.
@@ -272,10 +272,13 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	}
 	switch c := l.claim.(type) {
 	case *claim.Exclusive:
+		if len(c.Lines()) > 1 {
+			return Extension{}, errFixed
+		}
 		l.claim = c.Downgraded(l.downgradeCommand())
 	case *claim.Downgraded:
 	default:
-		return Extension{}, errNotExclusive
+		return Extension{}, errFixed
 	}
 	e := l.extensionFromLocked(start)
 	e.heals = l.terms.Heals

@@ -133,7 +133,7 @@ func (k *kinds) hear(i int, v claim.Vote) {
 func (l *Lease) AskKinds(o Outcome) bool {
 	res := &o.Result
 	_, exclusive := l.terms.Claim.(*claim.Exclusive)
-	if !exclusive || l.terms.Fencing || !l.rare.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
+	if !exclusive || len(l.terms.Claim.Lines()) > 1 || l.terms.Fencing || !l.rare.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
 		return false
 	}
 	k := &kinds{rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}

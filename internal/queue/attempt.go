@@ -153,7 +153,7 @@ func (u *turn) isShort() bool {
 }
 
 // tell tells observers how the attempt for l has ended, and returns the error that they were told. If one panics, tell
-// releases l.
+// releases what was acquired.
 func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	told := false
 	defer func() {

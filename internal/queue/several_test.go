@@ -24,11 +24,7 @@ import (
 func (h *house) wants(fair bool, names ...string) *lease.Terms {
 	t := h.terms()
 	t.Fair = fair
-	if len(names) > 1 {
-		t.Claim = claim.NewMulti(names)
-		return t
-	}
-	t.Claim = claimtest.Exclusive(names[0])
+	t.Claim = claimtest.Exclusive(names...)
 	return t
 }
 

@@ -42,7 +42,7 @@ type session struct {
 	set           *quorum.Set
 	rule          claim.Rule
 	begun         time.Time
-	subscriptions []wire.Subscription
+	subscriptions []*wire.Subscription
 	pools         []wire.Pool // its own, to subscribe through
 
 	// subscriber.mu guards what follows.

@@ -46,7 +46,7 @@ type mute struct {
 func (mute) Client() any          { return nil }
 func (m mute) Sibling() wire.Pool { return m }
 func (m mute) Close() error       { *m.closed++; return nil }
-func (mute) Subscribe(string, wire.Listener) (wire.Subscription, error) {
+func (mute) Subscribe(string, wire.Listener) (*wire.Subscription, error) {
 	return nil, errors.New("no")
 }
 

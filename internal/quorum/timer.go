@@ -29,7 +29,7 @@ type roundTimer struct {
 	decided chan struct{} // has room for one, so Decided does not block
 
 	mu       sync.Mutex    // guards what follows
-	round    expirer       // or nil
+	round    *Round        // or nil
 	began    time.Duration // when the caller began to wait
 	hastened time.Duration // the deadline is not later; zero for none
 	patient  time.Duration // hastened is not later, and earlier if nodes are silent
@@ -142,7 +142,7 @@ func (t *roundTimer) fire() {
 }
 
 // due returns the round if its deadline has come. Otherwise the timer runs on while there is a wait.
-func (t *roundTimer) due() expirer {
+func (t *roundTimer) due() *Round {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fires = 0
@@ -156,13 +156,10 @@ func (t *roundTimer) due() expirer {
 	return t.round
 }
 
-// An expirer is a round.
-type expirer interface{ expire() }
-
 // roundTimers keeps timers that can be used again.
 type roundTimers struct{ unused sync.Pool }
 
-func (ts *roundTimers) get(r expirer) *roundTimer {
+func (ts *roundTimers) get(r *Round) *roundTimer {
 	t, ok := ts.unused.Get().(*roundTimer)
 	if !ok {
 		t = &roundTimer{decided: make(chan struct{}, 1)}

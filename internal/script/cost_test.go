@@ -16,7 +16,7 @@ var calls = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 	g := alone(t)
 	writes := func() { g.do("set", "lock", "v", "px", ttl) }
-	names := func() { g.entersMulti(abc, noPlace, noFence) }
+	names := func() { g.entersAll(abc, noPlace, noFence) }
 	reads := func() { g.reads("v") }
 	states := map[string]func(){
 		"":             func() {},
@@ -29,7 +29,7 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 	}
 	none, process, place := noProcess, ProcessOf(us), Place{Ticket: aTicket(2, us), Alive: alive}
 	plain, all := noTurn, slotsOf(0, 1, 2, 3)
-	release := ReleaseMulti(abc, none, plain, noFence)
+	release := Release(abc, none, plain, noFence)
 	enters, gives := EnterShared(lockV, ttl, noPlace, noFence), ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain)
 	permit := EnterPermits(four, "v", ttl, wants(1, 1), noPlace)
 	for name, c := range map[string]struct {
@@ -44,13 +44,13 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 		"shorten":                    {"held", Shorten(lockV, 1000, none, plain, noFence), "1: get 2, pexpire 1, pttl 1, strlen 2"},
 		"shorten, as it is":          {"held", Shorten(lockV, ttl, none, plain, noFence), "1: get 1, pttl 1, strlen 1"},
 		"shorten, quietly":           {"held", Shorten(lockV, 1000, none, quietly, noFence), "1: get 1, pexpire 1, pttl 1, strlen 1"},
-		"names: enter":               {"", EnterMulti(abc, ttl, noPlace, noFence), "0: set 3"},
-		"names: enter, queued":       {"", EnterMulti(abc, ttl, place, noFence), "[0 0 0 []]: get 6, pttl 3, set 6, strlen 6, time 1"},
-		"names: enter, fenced":       {"", EnterMulti(abc, ttl, noPlace, token(7)), "[0 7 1 []]: get 6, set 6, strlen 6"},
-		"names: extend":              {"names", ExtendMulti(abc, 2*ttl), "1: get 3, pexpire 3, pttl 3, strlen 3"},
+		"names: enter":               {"", Enter(abc, ttl, noPlace, noFence), "0: set 3"},
+		"names: enter, queued":       {"", Enter(abc, ttl, place, noFence), "[0 0 0 []]: get 6, pttl 3, set 6, strlen 6, time 1"},
+		"names: enter, fenced":       {"", Enter(abc, ttl, noPlace, token(7)), "[0 7 1 []]: get 6, set 6, strlen 6"},
+		"names: extend":              {"names", Extend(abc, 2*ttl), "1: get 3, pexpire 3, pttl 3, strlen 3"},
 		"names: release":             {"names", release, "1: del 1, mget 1, strlen 6"},
 		"names: release, missing":    {"", release, "0: get 6, strlen 10"},
-		"names: release, quietly":    {"names", ReleaseMulti(abc, none, quietly, noFence), "1: del 1, mget 1, strlen 3"},
+		"names: release, quietly":    {"names", Release(abc, none, quietly, noFence), "1: del 1, mget 1, strlen 3"},
 		"names: release, waits":      {"names, a row", release, "[1 [] [1]]: del 1, get 3, mget 1, publish 1, strlen 7, time 1"},
 		"reader: enter":              {"", enters, "0: get 1, set 1, strlen 2, time 1"},
 		"reader: enter beside":       {"v reads", EnterShared(lockW, ttl, noPlace, noFence), "0: get 2, set 1, strlen 2, time 1"},
@@ -74,7 +74,7 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 		"permit: release of none":    {"w, w, w, w", gives, "0: mget 1, strlen 4"},
 		"permit: others are free":    {"w, -, -, -", gives, "0: get 1, mget 1, strlen 5"},
 		"permit: release, quietly":   {"v, w, w, w", ReleaseSlots(four, "v", 1, all, Slots{}, none, quietly), "1: del 1, mget 1, strlen 4"},
-		"permit: release of one":     {"v, w, w, w", ReleaseSlot(four, four.Lock(0, "v"), none, plain), "1: del 1, getrange 1, strlen 1"},
+		"permit: release of one":     {"v, w, w, w", Release(slotsWith(four, "v", 0), none, plain, noFence), "1: del 1, getrange 1, strlen 1"},
 	} {
 		g.fills("-")
 		if set := states[c.state]; set != nil {

@@ -30,25 +30,24 @@ import (
 // everyCommand returns commands that between them run all paths of all scripts.
 func everyCommand() map[string]Command {
 	lock, process, fence := lockV, ProcessOf(us), token(1<<51)
-	names, three := NewMulti([]string{"lock", "other"}).With("v"), NewSemaphore("lock", 3)
-	slot, all := three.Lock(0, "v"), slotsOf(0, 1, 2)
+	names, three := newLock("v", "lock", "other"), NewSemaphore("lock", 3)
+	slot, slots, all := slotsWith(three, "v", 0), slotsWith(three, "v", 0, 1, 2), slotsOf(0, 1, 2)
 	place := Place{Ticket: aTicket(20_000, us), Alive: alive, Strict: true}
 	turnover := Turnover{Enters: aTicket(20_001, us), Alive: alive, Leave: []Ticket{aTicket(20_000, us)}}
-	key := NewKey("lock")
 	return map[string]Command{
 		"enter":                  Enter(lock, ttl, place, fence),
 		"enter, no ticket":       Enter(lock, ttl, noPlace, fence),
 		"enter shared":           EnterShared(lock, ttl, place, fence),
 		"enter shared, plain":    EnterShared(lock, ttl, noPlace, noFence),
-		"enter names":            EnterMulti(names, ttl, place, fence),
+		"enter names":            Enter(names, ttl, place, fence),
 		"enter permits":          EnterPermits(three, "v", ttl, wants(2, 0), place),
 		"enter permit":           EnterPermits(three, "v", ttl, wants(1, 0), noPlace),
 		"extend":                 Extend(lock, 2*ttl),
 		"heal":                   Heal(lock, 2*ttl),
 		"valid":                  Valid(lock),
-		"extend names":           ExtendMulti(names, 2*ttl),
-		"heal names":             HealMulti(names, 2*ttl),
-		"valid names":            ValidMulti(names),
+		"extend names":           Extend(names, 2*ttl),
+		"heal names":             Heal(names, 2*ttl),
+		"valid names":            Valid(names),
 		"extend shared":          ExtendShared(lock, 2*ttl),
 		"heal shared":            HealShared(lock, 2*ttl),
 		"valid shared":           ValidShared(lock),
@@ -56,30 +55,30 @@ func everyCommand() map[string]Command {
 		"downgrade, blind":       Downgrade{Blind: true}.Extend(lock, ttl, false),
 		"release, quietly":       Release(lock, noProcess, quietly, fence),
 		"release shared, quiet":  ReleaseShared(lock, noProcess, quietly, fence),
-		"release names, parts":   ReleaseMulti(names, noProcess, Turnover{Alive: alive, Parts: []Part{{Enters: turnover.Enters}, {Leave: turnover.Leave}}}, noFence),
-		"release names, quietly": ReleaseMulti(names, noProcess, quietly, noFence),
+		"release names, parts":   Release(names, noProcess, Turnover{Alive: alive, Parts: []Part{{Enters: turnover.Enters}, {Leave: turnover.Leave}}}, noFence),
+		"release names, quietly": Release(names, noProcess, quietly, noFence),
 		"release permits, keeps": ReleaseSlots(three, "v", 1, slotsOf(0, 2), slotsOf(1), process, turnover),
 		"release permits, quiet": ReleaseSlots(three, "v", 1, all, Slots{}, noProcess, quietly),
 		"shorten, quietly":       Shorten(lock, 1000, noProcess, quietly, fence),
-		"shorten permit":         ShortenSlot(three, slot, 1000, process, turnover),
-		"shorten permits, quiet": ShortenSlots(three, all, "v", 1000, noProcess, quietly),
+		"shorten permit":         Shorten(slot, 1000, process, turnover, noFence),
+		"shorten permits, quiet": Shorten(slots, 1000, noProcess, quietly, noFence),
 		"downgrade":              Downgrade{Process: process, Leave: turnover.Leave}.Extend(lock, ttl, true),
 		"release":                Release(lock, process, turnover, fence),
 		"release, plain":         Release(lock, noProcess, noTurn, noFence),
 		"release shared":         ReleaseShared(lock, process, turnover, fence),
 		"release shared, plain":  ReleaseShared(lock, noProcess, noTurn, noFence),
-		"release names":          ReleaseMulti(names, process, turnover, fence),
-		"release names, plain":   ReleaseMulti(names, noProcess, noTurn, noFence),
+		"release names":          Release(names, process, turnover, fence),
+		"release names, plain":   Release(names, noProcess, noTurn, noFence),
 		"release permits":        ReleaseSlots(three, "v", 2, all, Slots{}, process, turnover),
-		"release permit":         ReleaseSlot(three, slot, process, turnover),
-		"release permit, plain":  ReleaseSlot(three, slot, noProcess, noTurn),
+		"release permit":         Release(slot, process, turnover, noFence),
+		"release permit, plain":  Release(slot, noProcess, noTurn, noFence),
 		"shorten":                Shorten(lock, 1000, process, turnover, fence),
-		"shorten names":          ShortenMulti(names, 1000, process, turnover, fence),
-		"shorten permits":        ShortenSlots(three, all, "v", 1000, process, turnover),
-		"inspect":                key.Inspect(false),
-		"inspect names":          names.Inspect(false),
+		"shorten names":          Shorten(names, 1000, process, turnover, fence),
+		"shorten permits":        Shorten(slots, 1000, process, turnover, noFence),
+		"inspect":                lock.of.Inspect(false),
+		"inspect names":          names.of.Inspect(false),
 		"inspect permits":        three.Inspect(false),
-		"inspect, the key alone": key.Inspect(true),
+		"inspect, the key alone": lock.of.Inspect(true),
 	}
 }
 

@@ -52,10 +52,10 @@ func TestKeysOfAnotherType(t *testing.T) {
 // A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
 func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 	bubble(t, func(g ground, _ *embedded.Node) {
-		m := NewMulti([]string{"a", "lock"}).With("v")
+		m := newLock("v", "a", "lock")
 		for _, f := range []Fence{{}, token(7)} {
 			for _, place := range []Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
-				for _, c := range []Command{Enter(lockV, ttl, place, f), EnterShared(lockV, ttl, place, f), EnterMulti(m, ttl, place, f)} {
+				for _, c := range []Command{Enter(lockV, ttl, place, f), EnterShared(lockV, ttl, place, f), Enter(m, ttl, place, f)} {
 					g.do("set", "lock", "w", "px", 1)
 					time.Sleep(500 * time.Microsecond)
 					require.Equal(g, int64(0), g.do("pttl", "lock"))

@@ -18,41 +18,32 @@ var inspect string
 
 var inspectScript = wire.NewScriptOnDemand(func() string { return complete(inspect) })
 
-// Inspect reads the lock of k, and unless alone its queue and its fencing register. ParseReport reads the reply.
-func (k *Key) Inspect(alone bool) Command {
+// Inspect reads the locks of k, and unless alone their queues and their fencing registers. ParseReport reads the reply.
+func (k *Keys) Inspect(alone bool) Command {
+	locks := k.Lock(nil).keys
+	r := newRequest(inspectScript, keyCount+3+3*len(locks))
+	r.keys(locks...)
 	if alone {
-		return inspected([]any{k.arg}, nil, nil)
+		return r.inspects(len(locks), 0)
 	}
-	name := k.Name()
-	return inspected([]any{k.arg}, []any{k.queue.of(name, queueSide)}, []any{k.fence.of(name, fenceSide)})
-}
-
-// Inspect is Key.Inspect for all names.
-func (m Multi) Inspect(alone bool) Command {
-	if alone {
-		return inspected(m.names.locks, nil, nil)
-	}
-	registers := make([]any, len(m.names.names))
-	for i, name := range m.names.names {
-		registers[i] = FenceKey(name)
-	}
-	return inspected(m.names.locks, m.names.queues, registers)
+	r.queues(k)
+	r.registers(k)
+	return r.inspects(len(locks), len(locks))
 }
 
 // Inspect reads all slots of s, and unless alone its queue.
 func (s *Semaphore) Inspect(alone bool) Command {
+	r := newRequest(inspectScript, keyCount+4+s.n)
+	r.keys(s.slots[:s.n]...)
 	if alone {
-		return inspected(s.slots[:s.n], nil, nil)
+		return r.inspects(s.n, 0)
 	}
-	return inspected(s.slots[:s.n], []any{s.queue}, nil)
+	r.queues(&s.keys)
+	return r.inspects(s.n, 1)
 }
 
-func inspected(locks, queues, registers []any) Command {
-	r := newRequest(inspectScript, keyCount+3+len(locks)+len(queues)+len(registers))
-	r.keys(locks...)
-	r.keys(queues...)
-	r.keys(registers...)
-	r.args(len(locks), len(queues))
+func (r *request) inspects(locks, queues int) Command {
+	r.args(locks, queues)
 	return r.command()
 }
 

@@ -27,7 +27,7 @@ func (g ground) inspects(want Report, c Command, keys int) {
 
 func TestInspectReadsALock(t *testing.T) {
 	onBoth(t, func(g ground) {
-		key := NewKey("lock")
+		key := KeysOf("lock")
 		g.inspects(Report{nil, [][]string{{}}, []uint64{0}}, key.Inspect(false), 1)
 		g.inspects(Report{}, key.Inspect(true), 1)
 
@@ -49,7 +49,7 @@ func TestInspectReadsALock(t *testing.T) {
 
 func TestInspectReadsReaders(t *testing.T) {
 	onBoth(t, func(g ground) {
-		key, last := NewKey("lock"), time.Now().UnixMilli()+ttl
+		key, last := KeysOf("lock"), time.Now().UnixMilli()+ttl
 		g.do("set", "lock", fmt.Sprintf("readers\ngone 0000000000001\nv with spaces %d\nw %d\n", last, last), "px", ttl)
 		g.inspects(Report{Holds: []Held{{0, "v with spaces", time.Minute, true}, {0, "w", time.Minute, true}}}, key.Inspect(true), 1)
 	})
@@ -57,7 +57,7 @@ func TestInspectReadsReaders(t *testing.T) {
 
 // What begins as the text of readers, but is none, is the value of a writer.
 func TestInspectReadsATextThatIsNotOfReaders(t *testing.T) {
-	key := NewKey("lock")
+	key := KeysOf("lock")
 	onBoth(t, func(g ground) {
 		for _, text := range []string{
 			"readers\n", "readers\nv", "readers\nv 1234567890123", "readers\nv 12345678901234\n", "readers\nv 123456789012\n",
@@ -71,7 +71,7 @@ func TestInspectReadsATextThatIsNotOfReaders(t *testing.T) {
 
 func TestInspectReadsSeveralKeys(t *testing.T) {
 	onBoth(t, func(g ground) {
-		m, s := NewMulti([]string{"a", "lock"}), NewSemaphore("s", 3)
+		m, s := KeysOf("a", "lock"), NewSemaphore("s", 3)
 		g.do("set", "lock", "v", "px", ttl)
 		g.line(queueKey, "they2")
 		holds := []Held{{At: 1, Value: "v", TTL: time.Minute}}

@@ -60,7 +60,7 @@ func TestSideKeysBeginWithTheHashTag(t *testing.T) {
 		s := NewSemaphore(name, 2)
 		assert.Equal(t, base+":slots", s.Queue())
 		for i, key := range []string{":slot:0", ":slot:1", ":slot:2"} {
-			assert.Equal(t, base+key, s.Lock(i, "v").key, "the last is beyond the semaphore")
+			assert.Equal(t, base+key, s.Keys(slotsOf(i))[0], "the last is beyond the semaphore")
 			assert.Equal(t, base+":slots", LineOf(base+key))
 		}
 	}
@@ -153,7 +153,7 @@ func beside(name string) []string {
 	keys := []string{QueueKey(name), FenceKey(name), SlotQueueKey(name)}
 	s := NewSemaphore(name, 0)
 	for _, slot := range []int{0, 1, 10, MaxPermits - 1} {
-		keys = append(keys, s.Lock(slot, "").key.(string))
+		keys = append(keys, s.key(slot).(string))
 	}
 	return keys
 }
@@ -188,7 +188,7 @@ func FuzzSideKeys(f *testing.F) {
 				}
 			}
 		}
-		if slot := NewSemaphore(a, 1).Lock(7, "").key.(string); LineOf(slot) != SlotQueueKey(a) {
+		if slot := NewSemaphore(a, 1).key(7).(string); LineOf(slot) != SlotQueueKey(a) {
 			t.Errorf("%q stands for %q", slot, LineOf(slot))
 		}
 		for _, key := range beside(a) {
@@ -223,7 +223,7 @@ func TestChannelIsOfTheProcess(t *testing.T) {
 
 // Many locks are used once. Only the second command keeps the key of the queue.
 func TestSideKeyIsKeptFromTheSecondCommandOn(t *testing.T) {
-	k := NewKey("lock")
+	k := KeysOf("lock")
 	for n := range 3 {
 		kept := k.queue.key.Load()
 		assert.Equal(t, n > 1, kept != nil && kept != &named, "after %d commands", n)
@@ -249,7 +249,7 @@ func TestEachAcquireHasItsOwnTTL(t *testing.T) {
 // moment when it is kept.
 func TestSideKeyIsTheSameForAllCommands(t *testing.T) {
 	for range 100 {
-		k := NewKey("a")
+		k := KeysOf("a")
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {

@@ -52,7 +52,7 @@ const (
 
 var (
 	worldNames   = []string{"a", "b", "c"}
-	worldTickets = []string{ticket(1, us), ticket(2, they), ticket(3, us), ticket(4, they)}
+	worldTickets = []string{ticketOf("+us4"), ticketOf("they2"), ticketOf("us3"), ticketOf("-they1")} // in order
 	worldTokens  = []uint64{7, 9, 10, 9007199254740993}
 	worldDead    = int64(-5000)
 )
@@ -212,10 +212,8 @@ func (a acquire) command() Command {
 	switch {
 	case a.shared:
 		return EnterShared(lock, worldTTL, place, f)
-	case len(a.names) == 1:
-		return maybeOld(a.old, "enter", Enter(lock, worldTTL, place, f))
 	}
-	return EnterMulti(multi(a.names, a.value), worldTTL, place, f)
+	return maybeOld(a.old && len(a.names) == 1, "enter", Enter(lock, worldTTL, place, f))
 }
 
 func (a acquire) parse(reply any) (any, error) {
@@ -225,7 +223,7 @@ func (a acquire) parse(reply any) (any, error) {
 	case len(a.names) == 1:
 		return ParseEntered(reply)
 	}
-	return ParseEnteredMulti(reply)
+	return ParseEnteredNames(reply)
 }
 
 // fenceOf returns the fence of a token, 0 for none.
@@ -236,16 +234,13 @@ func fenceOf(token uint64) (f Fence) {
 	return f
 }
 
-// worldLock returns the lock of the first of some names.
-func worldLock(names []int, value string) Lock { return newLock(worldNames[names[0]], value) }
-
-// multi returns the Multi of some names.
-func multi(names []int, value string) Multi {
+// worldLock returns the lock of some names.
+func worldLock(names []int, value string) Lock {
 	var texts []string
 	for _, i := range names {
 		texts = append(texts, worldNames[i])
 	}
-	return NewMulti(texts).With(value)
+	return newLock(value, texts...)
 }
 
 // A leave is a release of some names.
@@ -361,25 +356,21 @@ func (l leave) expect(w *world) (e expected) {
 
 func (l leave) command() Command {
 	process, turnover := l.by()
-	f, lock, m := fenceOf(l.token), worldLock(l.names, l.value), multi(l.names, l.value)
-	switch single := len(l.names) == 1; {
-	case single && l.rest != 0:
-		return Shorten(lock, l.rest, process, turnover, f)
+	f, lock := fenceOf(l.token), worldLock(l.names, l.value)
+	switch {
 	case l.rest != 0:
-		return ShortenMulti(m, l.rest, process, turnover, f)
+		return Shorten(lock, l.rest, process, turnover, f)
 	case l.shared:
 		return ReleaseShared(lock, process, turnover, f)
-	case single:
-		return maybeOld(l.old, "release", Release(lock, process, turnover, f))
 	}
-	return ReleaseMulti(m, process, turnover, f)
+	return maybeOld(l.old, "release", Release(lock, process, turnover, f))
 }
 
 func (l leave) parse(reply any) (any, error) {
 	if len(l.names) == 1 {
 		return parseReleasedOne(reply)
 	}
-	return ParseReleasedMulti(reply)
+	return ParseReleasedNames(reply)
 }
 
 // anyRest returns a rest at random, 0 for none. It is far from the TTLs that keys have.
@@ -446,14 +437,11 @@ func (l look) expect(w *world) expected {
 	return expected{reply: reply}
 }
 
-func (l look) command() Command { return l.at(worldLock(l.names, l.value), multi(l.names, l.value)) }
+func (l look) command() Command { return l.at(worldLock(l.names, l.value)) }
 
-// at returns the command that looks at a lock if it is of one name, and at several otherwise.
-func (l look) at(lock Lock, m Multi) Command {
-	if len(l.names) == 1 {
-		return map[string]Command{"extend": Extend(lock, worldTTL), "heal": Heal(lock, worldTTL), "valid": Valid(lock)}[l.kind]
-	}
-	return map[string]Command{"extend": ExtendMulti(m, worldTTL), "heal": HealMulti(m, worldTTL), "valid": ValidMulti(m)}[l.kind]
+// at returns the command that looks at a lock.
+func (l look) at(lock Lock) Command {
+	return map[string]Command{"extend": Extend(lock, worldTTL), "heal": Heal(lock, worldTTL), "valid": Valid(lock)}[l.kind]
 }
 
 func (look) parse(reply any) (any, error) { return reply, nil }

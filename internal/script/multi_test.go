@@ -16,14 +16,14 @@ import (
 
 // This file tests what the scripts of several names do, rule by rule. The names are a, b and c.
 
-var abc = NewMulti([]string{"a", "b", "c"}).With("v")
+var abc = newLock("v", "a", "b", "c")
 
-// entersMulti runs the script that enters, and returns its parsed reply.
-func (g ground) entersMulti(m Multi, place Place, f Fence) Entered {
+// entersAll runs the script that enters, and returns its parsed reply.
+func (g ground) entersAll(m Lock, place Place, f Fence) Entered {
 	g.Helper()
-	reply := g.do(EnterMulti(m, ttl, place, f).InFull()...)
+	reply := g.do(Enter(m, ttl, place, f).InFull()...)
 	g.expires()
-	e, err := ParseEnteredMulti(reply)
+	e, err := ParseEnteredNames(reply)
 	require.NoError(g, err)
 	return e
 }
@@ -40,7 +40,7 @@ func (g ground) releases(c Command) Released {
 	g.Helper()
 	reply := g.do(c.InFull()...)
 	g.expires()
-	r, err := ParseReleasedMulti(reply)
+	r, err := ParseReleasedNames(reply)
 	require.NoError(g, err)
 	return r
 }
@@ -50,16 +50,16 @@ func TestMultiOfMaxNames(t *testing.T) {
 	for i := range MaxNames {
 		names = append(names, fmt.Sprintf("n%02d", i))
 	}
-	m := NewMulti(names).With("v")
+	m := newLock("v", names...)
 	onBoth(t, func(g ground) {
 		place := Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
-		assert.Equal(t, Entered{Register: 7, Stored: true}, g.entersMulti(m, place, token(7)))
-		g.runs(Mine, HealMulti(m, ttl))
-		g.runs(Mine, ExtendMulti(m, ttl))
+		assert.Equal(t, Entered{Register: 7, Stored: true}, g.entersAll(m, place, token(7)))
+		g.runs(Mine, Heal(m, ttl))
+		g.runs(Mine, Extend(m, ttl))
 		all := Names(math.MaxUint64)
 		g.do("set", "n63", "w", "px", ttl)
-		assert.Equal(t, Names(1<<63), g.entersMulti(m, noPlace, token(9)).By)
-		assert.Equal(t, Released{Found: Other, Others: all >> 1}, g.releases(ReleaseMulti(m, noProcess, noTurn, token(8))))
+		assert.Equal(t, Names(1<<63), g.entersAll(m, noPlace, token(9)).By)
+		assert.Equal(t, Released{Found: Other, Others: all >> 1}, g.releases(Release(m, noProcess, noTurn, token(8))))
 	})
 }
 
@@ -105,7 +105,7 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 			if c.before != none {
 				g.do("set", "a", "v", "px", ttl)
 			}
-			_, err := run(EnterMulti(abc, ttl, Place{Ticket: aTicket(2, us), Alive: alive}, token(7)))
+			_, err := run(Enter(abc, ttl, Place{Ticket: aTicket(2, us), Alive: alive}, token(7)))
 			require.ErrorContains(t, err, "access")
 			time.Sleep(5 * time.Millisecond) // the TTL of a lock that could not be deleted is 1 ms
 			g.hasAll(c.before, "a", "b", "c")
@@ -119,7 +119,7 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 func TestHealMultiThatFailsHalfWay(t *testing.T) {
 	g, run := restricted(t, "-set (+set ~a)")
 	g.do("set", "c", "v", "px", ttl/2)
-	_, err := run(HealMulti(abc, ttl))
+	_, err := run(Heal(abc, ttl))
 	require.ErrorContains(t, err, "access")
 	g.hasAll("v <nil> v", "a", "b", "c")
 	g.lasts("c", ttl/2)
@@ -149,13 +149,13 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 				g.do("flushall")
 				g.line("{a}:queue", "they1")
 				g.line("{b}:queue", "they1")
-				g.entersMulti(abc, noPlace, noFence)
+				g.entersAll(abc, noPlace, noFence)
 				reply, err := run(command)
 				if rules == "-del" {
 					require.True(t, wire.IsDenied(err), "%v", err)
 				} else {
 					require.NoError(t, err)
-					got, err := ParseReleasedMulti(reply)
+					got, err := ParseReleasedNames(reply)
 					require.NoError(t, err)
 					assert.Equal(t, want, got, left)
 				}
@@ -164,9 +164,9 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 				g.expires()
 				g.lines("{a}:queue", left)
 			}
-			releases(ReleaseMulti(abc, noProcess, noTurn, noFence), c.plain, "they1")
-			releases(ReleaseMulti(abc, ProcessOf(us), turnover, token(7)), c.full, c.left)
-			releases(ReleaseMulti(abc, noProcess, quietly, token(7)), nobody, "they1")
+			releases(Release(abc, noProcess, noTurn, noFence), c.plain, "they1")
+			releases(Release(abc, ProcessOf(us), turnover, token(7)), c.full, c.left)
+			releases(Release(abc, noProcess, quietly, token(7)), nobody, "they1")
 		})
 	}
 }
@@ -177,14 +177,14 @@ func TestMultiReadsTheClock(t *testing.T) {
 		time.Sleep(999 * time.Millisecond)
 		now := time.Now().UnixMilli()
 		wait := func(deadline int64) {
-			for _, name := range abc.Names() {
+			for _, name := range abc.of.Lines() {
 				g.do("set", QueueKey(name), record(ticket(1, they), deadline), "px", ttl)
 			}
 		}
 		wait(now + 1)
-		assert.Equal(g, Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}, noFence))
+		assert.Equal(g, Entered{Wait: 1, By: 0b111}, g.entersAll(abc, Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}, noFence))
 		g.has("{c}:queue", record(ticket(1, they), now+1)+record(ticket(2, us), now+alive))
-		release := ReleaseMulti(abc, noProcess, noTurn, noFence)
+		release := Release(abc, noProcess, noTurn, noFence)
 		wait(now + 1)
 		assert.Equal(g, Released{Others: 0b111}, g.releases(release))
 		wait(now)

@@ -9,7 +9,7 @@ import (
 )
 
 // This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
-// set. Extend, Heal and Valid serve for one slot, ExtendMulti, HealMulti and ValidMulti for several.
+// set. Extend, Heal, Valid and Shorten serve for slots, too.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -84,7 +84,7 @@ func (s Slots) All() iter.Seq[int] {
 
 // A Semaphore has the keys of a semaphore, as arguments, which saves allocations.
 type Semaphore struct {
-	name  string
+	keys  Keys // the name and the queue
 	n     int
 	slots []any // the keys of all slots, twice over: each cyclic order is a part of it
 	queue any
@@ -92,7 +92,8 @@ type Semaphore struct {
 
 // NewSemaphore returns the Semaphore of a name with n permits, 1 to MaxPermits for a command.
 func NewSemaphore(name string, n int) *Semaphore {
-	s := &Semaphore{name: name, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
+	s := &Semaphore{keys: Keys{name: [1]string{name}}, n: n, slots: make([]any, 2*n), queue: SlotQueueKey(name)}
+	s.keys.queue.key.Store(&s.queue)
 	prefix := sideKey(name, slotSide)
 	for i := range n {
 		s.slots[i] = prefix + strconv.Itoa(i)
@@ -102,7 +103,7 @@ func NewSemaphore(name string, n int) *Semaphore {
 }
 
 // Name returns the name.
-func (s *Semaphore) Name() string { return s.name }
+func (s *Semaphore) Name() string { return s.keys.Name() }
 
 // Permits returns the number of permits.
 func (s *Semaphore) Permits() int { return s.n }
@@ -115,23 +116,22 @@ func (s *Semaphore) key(slot int) any {
 	if slot < s.n {
 		return s.slots[slot]
 	}
-	return slotKey(s.name, slot)
+	return slotKey(s.Name(), slot)
 }
 
-// Lock returns the Lock of a slot with a value, a string.
-func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{key: s.key(slot), value: value} }
-
-func (s *Semaphore) keysOf(slots Slots) (keys []any) {
+// Keys returns the keys of slots.
+func (s *Semaphore) Keys(slots Slots) (keys []any) {
+	if first := slots.First(); slots.Len() == 1 && first < s.n {
+		return s.slots[first : first+1]
+	}
 	for slot := range slots.All() {
 		keys = append(keys, s.key(slot))
 	}
 	return keys
 }
 
-// Multi returns slots with a value, for commands of several names.
-func (s *Semaphore) Multi(slots Slots, value string) Multi {
-	return Multi{&multiNames{locks: s.keysOf(slots)}, value}
-}
+// Lock returns the Lock of slots, by what Keys returns, with a value, a string.
+func (s *Semaphore) Lock(keys []any, value any) Lock { return Lock{keys, value, &s.keys} }
 
 // An Order is the order in which a node tries slots: those of Front, then the others, each cyclically from First on.
 type Order struct {
@@ -176,7 +176,7 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 		}
 	}
 	if !place.Ticket.IsZero() {
-		r.keys(s.queue)
+		r.queues(&s.keys)
 	}
 	r.args(value, lockTTL.argument(ttl), e.Wants)
 	if !place.Ticket.IsZero() {
@@ -262,24 +262,19 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. Slots
-// of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
+// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. For
+// one slot Release does. Slots of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
 // Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))
-	r.keys(s.keysOf(gives)...)
+	r.keys(s.Keys(gives)...)
 	if turnover.Quietly {
 		r.args(value, weight, 0, noQueue)
 		return r.command()
 	}
-	kept := s.keysOf(keeps)
+	kept := s.Keys(keeps)
 	r.keys(kept...)
-	r.keys(s.queue)
+	r.queues(&s.keys)
 	r.args(value, weight, len(kept), process.argument())
 	return r.turnover(turnover)
-}
-
-// ReleaseSlot is Release for one slot, with the queue of s.
-func ReleaseSlot(s *Semaphore, slot Lock, process Process, turnover Turnover) Command {
-	return releaseOf(releaseScript, slot, s.queue, process, turnover, Fence{})
 }

@@ -203,7 +203,7 @@ func (r giving) command() Command {
 	return ReleaseSlots(three, r.value, r.weight, r.gives, keeps, process, turnover)
 }
 
-// A resting is a ShortenSlots.
+// A resting is a Shorten of several slots.
 type resting struct {
 	turning
 
@@ -235,7 +235,7 @@ func (r resting) expect(w *world) (e expected) {
 
 func (r resting) command() Command {
 	process, turnover := r.by()
-	return ShortenSlots(three, r.slots, r.value, r.rest, process, turnover)
+	return Shorten(three.Lock(three.Keys(r.slots), r.value), r.rest, process, turnover, noFence)
 }
 
 // A givingOne is the release of a slot as a lock.
@@ -258,20 +258,18 @@ func (r givingOne) expect(w *world) expected {
 }
 
 func (r givingOne) command() Command {
-	lock := three.Lock(r.slot, r.value)
+	lock := slotsWith(three, r.value, r.slot)
 	process, turnover := r.by()
 	if r.rest != 0 {
-		return ShortenSlot(three, lock, r.rest, process, turnover)
+		return Shorten(lock, r.rest, process, turnover, noFence)
 	}
-	return ReleaseSlot(three, lock, process, turnover)
+	return Release(lock, process, turnover, noFence)
 }
 
 // A lookAtSlots is a look at slots.
 type lookAtSlots struct{ look }
 
-func (l lookAtSlots) command() Command {
-	return l.at(three.Lock(l.names[0], l.value), three.Multi(slotsOf(l.names...), l.value))
-}
+func (l lookAtSlots) command() Command { return l.at(slotsWith(three, l.value, l.names...)) }
 
 func anyPermitsWorld(r *rand.Rand, p *play) *world {
 	w := &world{}

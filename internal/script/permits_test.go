@@ -110,49 +110,6 @@ func wasThere(list ...int) EnteredPermits {
 	return EnteredPermits{Granted: true, WasThere: true, Slots: slotsOf(list...)}
 }
 
-// Who enters is us2, if it has a ticket.
-func TestEnterPermits(t *testing.T) {
-	queued := Place{Ticket: aTicket(2, us), Alive: alive}
-	strict := queued
-	strict.Strict = true
-	type row struct {
-		before string
-		enters Entering
-		place  Place
-		want   EnteredPermits
-		after  string
-	}
-	onEach(t, map[string]row{
-		"only the one before is free":    {"w, -, w, w", wants(1, 2), noPlace, granted(1), "w, v, w, w"},
-		"a front, cyclic":                {"-, -, -, w", wants(1, 2, 1, 3), noPlace, granted(1), "-, v, -, w"},
-		"lists are taken":                {"a list, a list, -, a list", wants(1, 3), noPlace, granted(2), "a list, a list, v, a list"},
-		"two, one of them in front":      {"-, w, -, -", wants(2, 2, 1, 0), noPlace, alsoFree(granted(0, 2), 3), "v, w, v, -"},
-		"two, one is free":               {"w, w, -, w", wants(2, 0), noPlace, refused(-1, 2), "w, w, -, w"},
-		"two, a part of the value there": {"v, w, -, -", wants(2, 0), noPlace, wasThere(0), "v, w, -, -"},
-		"queued, full":                   {"w, w, w, w", wants(1, 1), queued, refused(ttl / 2), "w, w, w, w | us2"},
-		"queued behind, strict":          {"-, -, -, - | they1", wants(1, 0), strict, refused(ttl), "-, -, -, - | they1 us2"},
-		"queued behind the dead, strict": {"-, w, w, w | !they1 they3", wants(1, 0), strict, granted(0), "v, w, w, w | us2 they3"},
-		"not queued, others wait":        {"-, w, w, w | they1", wants(1, 0), noPlace, granted(0), "v, w, w, w | they1"},
-	}, func(g ground, c row) {
-		g.fills(c.before)
-		got := g.permits(four, "v", c.enters, c.place)
-		if c.want.Wait > 0 {
-			assert.InDelta(g, c.want.Wait, got.Wait, 5000)
-			got.Wait = c.want.Wait
-		}
-		assert.Equal(g, c.want, got)
-		g.filled(c.after)
-		for i := range 4 {
-			if got.Granted && !got.WasThere && got.Slots.Has(i) {
-				g.lasts(slot(i), ttl)
-			} else {
-				assert.Less(g, g.do("pttl", slot(i)), int64(ttl/2+1), "the TTLs of others stay")
-			}
-		}
-		g.tells("")
-	})
-}
-
 // A slot belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0. The refusal of a
 // waiter says when the first slot runs out.
 func TestEnterPermitsLeavesTheLastMillisecondOfASlot(t *testing.T) {
@@ -186,38 +143,10 @@ func TestManyPermits(t *testing.T) {
 		all := s.AllBut(Slots{})
 		g.do("flushall")
 		assert.Equal(g, EnteredPermits{Granted: true, Slots: all, Free: all}, g.permits(s, "v", wants(n, 100), place))
-		g.runs(Mine, ExtendMulti(s.Multi(all, "v"), 2*ttl))
+		g.runs(Mine, Extend(s.Lock(s.Keys(all), "v"), 2*ttl))
 		assert.Equal(g, refused(-1), g.permits(s, "w", wants(1, 100), noPlace))
 		g.runs(Mine, ReleaseSlots(s, "v", n, all, Slots{}, noProcess, Turnover{Leave: []Ticket{aTicket(1, us)}}))
 		assert.Empty(g, g.do("keys", "*"))
-	})
-}
-
-func TestReleaseSlots(t *testing.T) {
-	type row struct {
-		before       string
-		weight       int
-		gives, keeps Slots
-		leave        string
-		want         int64
-		after, told  string
-	}
-	all, none := slotsOf(0, 1, 2, 3), slotsOf()
-	onEach(t, map[string]row{
-		"more than a lease has":        {"v, v, v, w", 2, all, none, "", Mine, "-, -, -, w", ""},
-		"one of two, the other taken":  {"v, w, -, w", 2, slotsOf(0, 1), none, "", Missing, "-, w, -, w", ""},
-		"two are kept, two astray":     {"v, v, v, v", 2, slotsOf(0, 1), slotsOf(2, 3), "", Mine, "-, -, v, v", ""},
-		"others are not looked at":     {"v, w, w, - | they2", 1, slotsOf(1), slotsOf(2), "", Missing, "v, w, w, - | they2", ""},
-		"a list, and one is free":      {"a list, w, -, a list | they2", 1, all, none, "", Missing, "a list, w, -, a list | they2", ""},
-		"another waits, kept one free": {"w, w, w, - | they2", 1, slotsOf(0, 1, 2), slotsOf(3), "", Missing, "w, w, w, - | they2", ""},
-		"we wait first, then another":  {"v, w, w, w | us1 they2", 1, slotsOf(0), none, "", Mine + First + Others, "-, w, w, w | us1 they2", ""},
-		"ours leaves, kept, one free":  {"w, v, -, w | us1 they2", 1, slotsOf(0, 2, 3), slotsOf(1), "us1", Mine + Woke, "w, v, -, w | they2", "they"},
-	}, func(g ground, c row) {
-		g.fills(c.before)
-		turnover := Turnover{Alive: alive, Leave: leaving(c.leave)}
-		g.runs(c.want, ReleaseSlots(four, "v", c.weight, c.gives, c.keeps, ProcessOf(us), turnover))
-		g.filled(c.after)
-		g.tells(c.told)
 	})
 }
 
@@ -234,7 +163,6 @@ func TestPermitsBesideAQueueThatIsNone(t *testing.T) {
 			g.runs(Mine, ReleaseSlots(four, "v", 1, slotsOf(0), slotsOf(), ProcessOf(us), noTurn))
 			g.has(slotQueue, nil)
 		}
-		g.tells("")
 	})
 }
 

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -40,13 +39,18 @@ var (
 // token returns the fence of a token, for a day.
 func token(n uint64) Fence { return Fence{Token: n, TTL: 86_400_000} }
 
-func newLock(key, value string) Lock {
-	k := NewKey(key)
+func newLock(value string, names ...string) Lock {
+	k := KeysOf(names...)
 	return k.Lock(value)
 }
 
 // lockOf returns the lock with a value.
-func lockOf(value string) Lock { return newLock("lock", value) }
+func lockOf(value string) Lock { return newLock(value, "lock") }
+
+// slotsWith returns the lock of slots.
+func slotsWith(s *Semaphore, value string, slots ...int) Lock {
+	return s.Lock(s.Keys(slotsOf(slots...)), value)
+}
 
 var lockV, lockW = lockOf("v"), lockOf("w")
 
@@ -169,16 +173,6 @@ func onBoth(t *testing.T, f func(g ground)) {
 	}
 }
 
-// onEach runs f for each case, on nodes of both kinds.
-func onEach[C any](t *testing.T, cases map[string]C, f func(g ground, c C)) {
-	t.Helper()
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) { f(g, c) })
-		})
-	}
-}
-
 // do runs a command.
 func (g ground) do(args ...any) any {
 	g.Helper()
@@ -231,12 +225,6 @@ func (g ground) lasts(key string, want any, about ...any) {
 func (g ground) lines(key, want string, about ...any) {
 	g.Helper()
 	assert.Equal(g, want, g.lined(key), about...)
-}
-
-// tells checks who has been told.
-func (g ground) tells(want string) {
-	g.Helper()
-	assert.Equal(g, want, g.told())
 }
 
 func (g ground) enter(value, ticket string, strict bool) int64 {
@@ -296,75 +284,6 @@ func (g ground) lined(key string) string {
 // record returns a ticket with its deadline as a queue has it.
 func record(ticket string, deadline int64) string { return fmt.Sprintf("%s %013d\n", ticket, deadline) }
 
-// told returns the processes that have been told of a free lock, with its name unless it is the lock or a slot of it.
-func (g ground) told() string {
-	g.Helper()
-	g.do("publish", ProcessOf(us).Channel(), "end")
-	var told []string
-	for _, m := range g.messages() {
-		process, key, _ := strings.Cut(m, " ")
-		name := processes[process]
-		if key != "lock" && LineOf(key) != slotQueue {
-			name += ":" + key
-		}
-		told = append(told, name)
-	}
-	return strings.Join(told, " ")
-}
-
-// holds sets the lock to a value, "-" for none. Behind " | " is who waits for it.
-func (g ground) holds(state string) {
-	g.Helper()
-	value, line, _ := strings.Cut(state, " | ")
-	if value != "-" {
-		g.do("set", "lock", value, "px", ttl)
-	}
-	g.line(queueKey, line)
-}
-
-// held checks the lock and its queue.
-func (g ground) held(want string) {
-	g.Helper()
-	state := cmp.Or(g.client.Get(g.Context(), "lock").Val(), "-")
-	if line := g.lined(queueKey); line != "" {
-		state += " | " + line
-	}
-	assert.Equal(g, want, state)
-}
-
-// Who enters is us2, with the value v.
-func TestEnter(t *testing.T) {
-	type row struct {
-		before string
-		strict bool
-		after  string
-	}
-	onEach(t, map[string]row{
-		"free":                                {"-", false, "v | us2"},
-		"taken by another, strict":            {"w", true, "w | us2"},
-		"behind another process":              {"- | they1", true, "- | they1 us2"},
-		"behind another process, not strict":  {"- | they1", false, "v | they1 us2"},
-		"before another process":              {"- | they3", true, "v | us2 they3"},
-		"behind one's own process":            {"- | us1", true, "v | us1 us2"},
-		"behind dead waiters":                 {"- | !they1 !us1", true, "v | us2"},
-		"behind dead ones and one alive":      {"- | !us1 they1", true, "- | they1 us2"},
-		"again":                               {"- | !us2", true, "v | us2"},
-		"free, with a lower class before it":  {"- | -they1", true, "v | us2 -they1"},
-		"free, with a higher class before it": {"- | +they3", true, "- | +they3 us2"},
-	}, func(g ground, c row) {
-		g.holds(c.before)
-		answer := g.enter("v", ticketOf("us2"), c.strict)
-		if strings.HasPrefix(c.after, "v") {
-			assert.Equal(g, Granted, answer)
-			g.lasts("lock", ttl)
-		} else {
-			assert.InDelta(g, ttl, answer, 5000)
-		}
-		g.held(c.after)
-		g.tells("")
-	})
-}
-
 // If the key of the queue has no TTL, enter gives it one.
 func TestEnterGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
@@ -392,8 +311,8 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 	}{
 		"exclusive":               {[]string{queueKey}, " ", Enter(lockV, ttl, place, noFence)},
 		"behind readers":          {[]string{queueKey}, "r", Enter(lockV, ttl, place, token(7))},
-		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", EnterMulti(abc, ttl, place, noFence)},
-		"the last name":           {[]string{"{c}:queue"}, "r", EnterMulti(abc, ttl, place, noFence)},
+		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", Enter(abc, ttl, place, noFence)},
+		"the last name":           {[]string{"{c}:queue"}, "r", Enter(abc, ttl, place, noFence)},
 		"permits":                 {[]string{slotQueue}, " ", EnterPermits(four, "v", ttl, wants(2, 0), place)},
 		"a reader":                {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, noFence)},
 		"a reader with a token":   {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, token(7))},
@@ -419,36 +338,7 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 	}
 }
 
-func TestRelease(t *testing.T) {
-	type row struct {
-		before, leave string
-		want          int64
-		after, told   string
-	}
-	onEach(t, map[string]row{
-		"mine":                                {"v", "", Mine, "-", ""},
-		"missing, somebody waits":             {"- | they1", "", Missing + Woke, "- | they1", "they"},
-		"another's, a ticket leaves":          {"w | us1 they2", "us1", Other, "w | they2", ""},
-		"mine, we wait first":                 {"v | us1 they2", "", Mine + First + Others, "- | us1 they2", ""},
-		"mine, we leave":                      {"v | us1 they2", "us1", Mine + Woke, "- | they2", "they"},
-		"mine, one leaves that is not there":  {"v", "us1", Mine, "-", ""},
-		"mine, dead ones before a live one":   {"v | !they1 !us2 they3", "", Mine + Woke, "- | they3", "they"},
-		"mine, two of ours wait first":        {"v | us1 us2 they3", "", Mine + First, "- | us1 us2 they3", ""},
-		"mine, a higher class than the first": {"v | +they2 us1", "", Mine + Woke, "- | +they2 us1", "they"},
-	}, func(g ground, c row) {
-		g.holds(c.before)
-		assert.Equal(g, c.want, g.release("v", us, c.leave))
-		g.held(c.after)
-		g.tells(c.told)
-	})
-}
-
-// A plain release deletes the lock, and nothing else.
-func TestReleasePlain(t *testing.T) {
-	onBoth(t, func(g ground) { g.releasesPlainly(func() {}, func() {}) })
-}
-
-// It compares the whole of a value, however long that is.
+// A plain release compares the whole of a value, however long that is.
 func TestReleasePlainOfLongValues(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for _, n := range []int{1, 255, 256, 257, 300_000} {
@@ -462,7 +352,7 @@ func TestReleasePlainOfLongValues(t *testing.T) {
 	})
 }
 
-// It also does so if it may not ask for the length of the queue, or read the first bytes of the lock, and without memory.
+// It deletes the lock also if it may not ask for the length of the queue, or read the first bytes of the lock, and without memory.
 func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	for name, c := range map[string]struct{ hinder, undo []any }{
 		"no length":       {[]any{"acl", "setuser", "default", "-strlen"}, []any{"acl", "setuser", "default", "+strlen"}},
@@ -557,19 +447,4 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A user who may not ask for the time cannot tell which waiters live. The release deletes the
-// lock all the same, says so, and leaves the queue alone.
-func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
-	g := alone(t)
-	g.line(queueKey, "they1")
-	g.do("acl", "setuser", "default", "-time")
-	turnover := Turnover{Enters: aTicket(2, us), Alive: alive}
-	for value, found := range map[string]int64{"v": Mine, "w": Other, "-": Missing} {
-		g.holds(value)
-		g.runs(found, Release(lockV, ProcessOf(us), turnover, noFence), value)
-		g.do("del", "lock")
-	}
-	g.lines(queueKey, "they1")
 }

@@ -72,8 +72,8 @@ func TestParseEnteredShared(t *testing.T) {
 	}, `-4`, `[0, "abc", 0]`, `[0, "7"]`, `"7"`, `null`)
 }
 
-func TestParseEnteredMulti(t *testing.T) {
-	parses(t, ParseEnteredMulti, map[string]Entered{
+func TestParseEnteredNames(t *testing.T) {
+	parses(t, ParseEnteredNames, map[string]Entered{
 		`0`:                   {},
 		`[0, "0", 0, []]`:     {},
 		`[-1, "0", 0, [64]]`:  {Wait: -1, By: 1 << 63},
@@ -84,8 +84,8 @@ func TestParseEnteredMulti(t *testing.T) {
 		`[0, "7", null, []]`, `[0, "7", 1]`, `[0, "7", 1, 0, []]`, `[9]`, `"7"`, `null`, `[9, "0", 0, [-9223372036854775808]]`)
 }
 
-func TestParseReleasedMulti(t *testing.T) {
-	parses(t, ParseReleasedMulti, map[string]Released{
+func TestParseReleasedNames(t *testing.T) {
+	parses(t, ParseReleasedNames, map[string]Released{
 		`0`:                 {},
 		`1`:                 {Found: Mine},
 		`2`:                 {Found: Other},

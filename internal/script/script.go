@@ -157,11 +157,18 @@ func shorter(match string) string {
 	return strings.Trim(match, " ")
 }
 
-// A Key is the key of a lock, its name, with what follows from it, kept to save allocations.
-type Key struct {
-	lines        [1]string // the name
-	arg          any       // the name, as an argument
-	queue, fence side
+// Keys are the keys of a lock, its names, with what follows from them, kept to save allocations.
+type Keys struct {
+	name         [1]string // of several names, all of them
+	arg          [1]any    // the name, as an argument
+	queue, fence side      // of one name
+	several      *several  // nil for one name
+}
+
+// A several has several names and their keys, as arguments.
+type several struct {
+	names         []string
+	locks, queues []any
 }
 
 // A side is a key beside the lock's own. It is kept from the second use on, because many locks are used once. Before
@@ -185,25 +192,49 @@ func (s *side) of(name, side string) any {
 	return key
 }
 
-// NewKey returns the Key of a lock.
-func NewKey(name string) Key { return Key{lines: [1]string{name}, arg: name} }
-
-// Name returns the name.
-func (k *Key) Name() string { return k.lines[0] }
-
-// Lines returns the name as a slice.
-func (k *Key) Lines() []string { return k.lines[:] }
-
-// Lock returns the Lock of k with a value, a string.
-func (k *Key) Lock(value any) Lock { return Lock{k.arg, value, k} }
-
-// A Lock is what commands of a lease are about: a key and the holder's value, as arguments, which saves allocations.
-type Lock struct {
-	key, value any
-	of         *Key // nil for a slot, which has no queue of its own
+// KeysOf returns the Keys of names, sorted and distinct. For a command there must be 1 to MaxNames.
+func KeysOf(names ...string) Keys {
+	if len(names) == 1 {
+		return Keys{name: [1]string{names[0]}, arg: [1]any{names[0]}}
+	}
+	s := &several{names: slices.Clone(names)}
+	for _, name := range names {
+		s.locks, s.queues = append(s.locks, name), append(s.queues, QueueKey(name))
+	}
+	label := ""
+	if len(names) <= MaxNames {
+		label = strings.Join(names, ", ")
+	}
+	return Keys{name: [1]string{label}, several: s}
 }
 
-func (l Lock) queue() any { return l.of.queue.of(l.of.lines[0], queueSide) }
+// Name returns the name, or several names as one text, which is empty if there are none or too many: no error lists
+// thousands.
+func (k *Keys) Name() string { return k.name[0] }
+
+// Lines returns the names, which must not change.
+func (k *Keys) Lines() []string {
+	if k.several != nil {
+		return k.several.names
+	}
+	return k.name[:]
+}
+
+// Lock returns the Lock of k with a value, a string.
+func (k *Keys) Lock(value any) Lock {
+	if k.several != nil {
+		return Lock{k.several.locks, value, k}
+	}
+	return Lock{k.arg[:], value, k}
+}
+
+// A Lock is what commands of a lease are about: keys and the holder's value, as arguments, which saves allocations. A
+// node has all keys or none.
+type Lock struct {
+	keys  []any
+	value any
+	of    *Keys // has the queues, one for each key, or one for all slots
+}
 
 // A lastTTL saves an allocation, because most locks of a program have the same TTL.
 type lastTTL struct{ last atomic.Pointer[any] }
@@ -222,9 +253,9 @@ func (t *lastTTL) argument(ttl int64) any {
 // Value returns the value.
 func (l Lock) Value() string { return l.value.(string) }
 
-// Acquire sets key to value if it is free, for ttl milliseconds, as redsync v4 and node-redlock do.
+// Acquire sets the one key to value if it is free, for ttl milliseconds, as redsync v4 and node-redlock do.
 func Acquire(l Lock, ttl int64) Command {
-	return Command{Args: []any{"set", l.key, l.value, "nx", "px", lockTTL.argument(ttl)}}
+	return Command{Args: []any{"set", l.keys[0], l.value, "nx", "px", lockTTL.argument(ttl)}}
 }
 
 // Ping asks whether the node answers.
@@ -232,10 +263,8 @@ func Ping() Command {
 	return Command{Args: []any{"ping"}}
 }
 
-// Valid checks whether key holds value. It is no GET: a Cluster client may send that to a replica.
-func Valid(l Lock) Command {
-	return of(validScript, l.key, l.value)
-}
+// Valid checks whether all keys have the value. It is no GET: a Cluster client may send that to a replica.
+func Valid(l Lock) Command { return l.command(validScript) }
 
 // A Fence is a fencing token for the register of a lock, which is kept for TTL milliseconds. Zero is none.
 type Fence struct {
@@ -259,20 +288,19 @@ type Turnover struct {
 	Alive  int64  // how long a ticket that enters counts as alive, in milliseconds
 	Leave  []Ticket
 
-	// Parts says, for a Multi, who enters and leaves the queues of single names; nil for nobody. Then Enters is zero.
-	// Leave is about all queues.
+	// Parts says, for several names, who enters and leaves the queues of single ones; nil for nobody. Then Enters is
+	// zero. Leave is about all queues.
 	Parts []Part
+}
+
+// A Part says whose tickets enter and leave the queue of one name.
+type Part struct {
+	Enters Ticket
+	Leave  []Ticket
 }
 
 // noQueue stands for the process in a quiet release.
 const noQueue = "-"
-
-func (t Turnover) queues(all ...any) []any {
-	if t.Quietly {
-		return nil
-	}
-	return all
-}
 
 func (t Turnover) changes() bool {
 	return !t.Enters.IsZero() || len(t.Leave) > 0 || slices.ContainsFunc(t.Parts, func(p Part) bool {
@@ -280,30 +308,34 @@ func (t Turnover) changes() bool {
 	})
 }
 
-// Release deletes key if it holds value, raises the register and changes the queue: see release.lua. The node tells
-// waiters that they may go on, but not those of process, the caller's: the reply does that. The zero process has none.
+// Release deletes the keys that have the value, raises the registers and changes the queues: see release.lua. The node
+// tells waiters that they may go on, but not those of process, the caller's: the reply does that. The zero process has
+// none. ParseReleasedNames reads the reply about several names.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseScript, l, l.queue(), process, turnover, fence)
+	return releaseOf(releaseScript, l, process, turnover, fence)
 }
 
-func releaseOf(s *wire.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
+func releaseOf(s *wire.Script, l Lock, process Process, turnover Turnover, fence Fence) Command {
 	changes := turnover.changes()
-	n, plain := 6, process.IsZero() && fence.Token == 0 && !turnover.Quietly && !changes
+	k, plain := len(l.keys), process.IsZero() && fence.Token == 0 && !turnover.Quietly && !changes
+	n := keyCount + 2 + 2*k
 	switch {
 	case changes:
-		n = 11 + len(turnover.Leave)
+		n += 5 + len(turnover.Leave) + 2*len(turnover.Parts)
 		if !turnover.Enters.IsZero() || fence.Token != 0 {
-			n += 3
+			n += 2 + k
 		}
 	case !plain:
-		n = 10
+		n += 3 + k
 	}
 	r := newRequest(s, n)
-	r.keys(l.key)
-	if !turnover.Quietly { // without turnover.queues, which costs an allocation
-		r.keys(queue)
+	r.keys(l.keys...)
+	if !turnover.Quietly {
+		r.queues(l.of)
 	}
-	r.register(l, fence)
+	if fence.Token != 0 {
+		r.registers(l.of)
+	}
 	r.args(l.value)
 	if plain {
 		return r.command()
@@ -325,19 +357,21 @@ type Place struct {
 	Blind bool
 }
 
-// Enter puts the ticket of place in the queue, sets key to value for ttl milliseconds if it is free, and raises the
-// register: see enter.lua. ParseEntered reads the reply.
+// Enter puts the ticket of place in the queues, sets all keys to value for ttl milliseconds if they are free, and raises
+// the registers: see enter.lua. ParseEntered and ParseEnteredNames read the reply.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
-	r := newRequest(enterScript, 12)
-	r.keys(l.key)
-	strict := 0
+	k, strict := len(l.keys), 0
+	r := newRequest(enterScript, keyCount+7+3*k)
+	r.keys(l.keys...)
 	if !place.Ticket.IsZero() {
-		r.keys(l.queue())
+		r.queues(l.of)
 	}
 	if place.Strict {
 		strict = 1
 	}
-	r.register(l, fence)
+	if fence.Token != 0 {
+		r.registers(l.of)
+	}
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), strict)
 	r.token(fence)
 	return r.command()
@@ -348,12 +382,12 @@ type Entered struct {
 	Wait     int64  // Granted, or after how many milliseconds a refusal may end by itself; -1 for never
 	Register uint64 // of the fence
 	Stored   bool   // the token is the register now
-	WasThere bool   // the key, or one of a Multi, had the value before
+	WasThere bool   // a key had the value before
 	Blind    bool   // granted without a look at the queue, which the user may not read: for EnterShared
-	By       Names  // of a Multi: all names that keep it back
+	By       Names  // of several names: all that keep it back
 }
 
-// ParseEntered reads a reply to Enter.
+// ParseEntered reads a reply to Enter about one name.
 func ParseEntered(reply any) (Entered, error) {
 	if wait, ok := reply.(int64); ok {
 		return Entered{Wait: wait}, nil
@@ -399,9 +433,21 @@ func (r *request) keys(keys ...any) {
 
 func (r *request) args(args ...any) { r.cmd = append(r.cmd, args...) }
 
-func (r *request) register(l Lock, f Fence) {
-	if f.Token != 0 {
-		r.keys(l.of.fence.of(l.of.lines[0], fenceSide))
+func (r *request) queues(k *Keys) {
+	if k.several != nil {
+		r.keys(k.several.queues...)
+		return
+	}
+	r.keys(k.queue.of(k.name[0], queueSide))
+}
+
+func (r *request) registers(k *Keys) {
+	if k.several == nil {
+		r.keys(k.fence.of(k.name[0], fenceSide))
+		return
+	}
+	for _, name := range k.several.names {
+		r.keys(FenceKey(name))
 	}
 }
 
@@ -415,6 +461,54 @@ func (r *request) token(f Fence) {
 	r.args(f.text, fenceTTL.argument(f.TTL))
 }
 
+// tokenOrNone adds the arguments of a fence, or placeholders.
+func (r *request) tokenOrNone(f Fence) {
+	if f.Token == 0 {
+		r.args(none, 0)
+		return
+	}
+	r.token(f)
+}
+
+// ends adds how a release ends: the process, the token and the tickets.
+func (r *request) ends(process Process, t Turnover, f Fence) Command {
+	if t.Quietly {
+		r.args(noQueue)
+	} else {
+		r.args(process.argument())
+	}
+	changes := t.changes()
+	if f.Token != 0 || changes {
+		r.tokenOrNone(f)
+	}
+	if !changes {
+		return r.command()
+	}
+	return r.turnover(t)
+}
+
+func (r *request) turnover(t Turnover) Command {
+	if t.changes() {
+		r.args(aliveTTL.argument(t.Alive))
+		r.tickets(t.Leave)
+		if !t.Enters.IsZero() { // the only queue
+			r.args(t.Enters.argument(), 0)
+		}
+		for _, part := range t.Parts {
+			r.args(part.Enters.argument())
+			r.tickets(part.Leave)
+		}
+	}
+	return r.command()
+}
+
+func (r *request) tickets(tickets []Ticket) {
+	r.args(len(tickets))
+	for _, t := range tickets {
+		r.args(t.argument())
+	}
+}
+
 func (r *request) command() Command {
 	r.cmd[keyCount] = r.n
 	return Command{Args: r.cmd, script: r.script}
@@ -423,15 +517,11 @@ func (r *request) command() Command {
 // keyCount is the index of the number of keys.
 const keyCount = 2
 
-// Extend raises the TTL of key to ttl milliseconds if it holds value.
-func Extend(l Lock, ttl int64) Command {
-	return of(extendScript, l.key, l.value, lockTTL.argument(ttl))
-}
+// Extend raises the TTL of all keys to ttl milliseconds if all have the value.
+func Extend(l Lock, ttl int64) Command { return l.command(extendScript, lockTTL.argument(ttl)) }
 
-// Heal is Extend, but sets a missing key again.
-func Heal(l Lock, ttl int64) Command {
-	return of(healScript, l.key, l.value, lockTTL.argument(ttl))
-}
+// Heal is Extend, but sets missing keys again, if none has another value.
+func Heal(l Lock, ttl int64) Command { return l.command(healScript, lockTTL.argument(ttl)) }
 
 // A Command is what the nodes of a round are sent.
 type Command struct {
@@ -439,9 +529,13 @@ type Command struct {
 	script *wire.Script
 }
 
-// of returns the command that runs s on one key, the first of args.
-func of(s *wire.Script, args ...any) Command {
-	return Command{Args: s.Args(1, args...), script: s}
+// command returns the command that runs s on the keys, with the value and args.
+func (l Lock) command(s *wire.Script, args ...any) Command {
+	r := newRequest(s, keyCount+2+len(l.keys)+len(args))
+	r.keys(l.keys...)
+	r.args(l.value)
+	r.args(args...)
+	return r.command()
 }
 
 var encodings = sync.Pool{New: func() any { return new([]byte) }}

@@ -44,11 +44,13 @@ func MayBeValue(value string, reader bool) bool {
 // is let in. If the user may not even name it as a key, the command fails: a Blind place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
-	r.keys(l.key)
+	r.keys(l.keys...)
 	if !place.Blind {
-		r.keys(l.queue())
+		r.queues(l.of)
 	}
-	r.register(l, fence)
+	if fence.Token != 0 {
+		r.registers(l.of)
+	}
 	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of writers that keep back a reader without a ticket, too
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), alive)
 	r.token(fence)
@@ -88,12 +90,12 @@ func ParseEnteredShared(reply any) (Entered, error) {
 
 // ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua.
 func ExtendShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 0)
+	return l.command(extendSharedScript, lockTTL.argument(ttl), 0)
 }
 
 // HealShared is ExtendShared, but adds a missing reader, unless a writer with another value holds key.
 func HealShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 1)
+	return l.command(extendSharedScript, lockTTL.argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
@@ -107,9 +109,9 @@ type Downgrade struct {
 // tickets out of the queue and tells the readers that have waited.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
-	r.keys(l.key)
+	r.keys(l.keys...)
 	if !d.Blind {
-		r.keys(l.queue())
+		r.queues(l.of)
 	}
 	heals := 0
 	if heal {
@@ -123,12 +125,10 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 }
 
 // ValidShared checks whether there is a reader with value.
-func ValidShared(l Lock) Command {
-	return of(validSharedScript, l.key, l.value)
-}
+func ValidShared(l Lock) Command { return l.command(validSharedScript) }
 
 // ReleaseShared is Release for the reader with value: only the last one deletes key. Missing can also mean other
 // readers.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
+	return releaseOf(releaseSharedScript, l, process, turnover, fence)
 }

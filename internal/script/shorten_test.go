@@ -41,13 +41,13 @@ func TestShortenWithoutPermissions(t *testing.T) {
 		t.Run(rules, func(t *testing.T) {
 			g, run := restricted(t, rules)
 			for _, command := range []Command{
-				ShortenMulti(abc, 1000, ProcessOf(us), Turnover{Alive: alive, Leave: leaving("they1")}, token(7)),
-				ShortenMulti(abc, 1000, noProcess, quietly, token(7)),
+				Shorten(abc, 1000, ProcessOf(us), Turnover{Alive: alive, Leave: leaving("they1")}, token(7)),
+				Shorten(abc, 1000, noProcess, quietly, token(7)),
 			} {
-				g.entersMulti(abc, noPlace, noFence)
+				g.entersAll(abc, noPlace, noFence)
 				_, err := run(command)
 				assert.Equal(t, shortened == "a b c", err == nil, "%v", err)
-				for _, key := range abc.Names() {
+				for _, key := range abc.of.Lines() {
 					assert.Equal(t, strings.Contains(shortened, key), g.do("pttl", key).(int64) <= 1000, key)
 				}
 				g.expires()

@@ -156,7 +156,7 @@ func Tell(k *lease.Keeper, name, message string) {
 // listen subscribes to the messages for a name on all nodes, without waiting, until left is closed or Close has begun.
 // It ends the call of k that has begun. hint must not block.
 func listen(k *lease.Keeper, name string, hint func(), left <-chan struct{}) (ended <-chan struct{}) {
-	var all []wire.Subscription
+	var all []*wire.Subscription
 	for _, n := range k.Set.Nodes {
 		if p, ok := n.Pool.(wire.Subscriber); ok {
 			if s, err := p.Subscribe(script.LeaderChannel(name), listener{hint}); err == nil {

@@ -87,7 +87,7 @@ func (p *batchPool) Close() error {
 	return nil
 }
 
-func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
+func (p *batchPool) Subscribe(channel string, to Listener) (*Subscription, error) {
 	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
 }
 

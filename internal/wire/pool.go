@@ -140,7 +140,7 @@ type Subscriber interface {
 	//
 	// An error means that nothing was started: ErrClosed, an empty channel, a nil Listener, or why the Pool can never
 	// send.
-	Subscribe(channel string, to Listener) (Subscription, error)
+	Subscribe(channel string, to Listener) (*Subscription, error)
 }
 
 // A Listener receives the messages of a Subscription and the changes of its state. Its methods are called one at a
@@ -173,15 +173,4 @@ type Listener interface {
 	// Or the user has closed the client, and err is ErrClientClosed. The Subscription has ended. Temporary errors
 	// (LOADING, BUSY, ...) and errors of the greeting go to Unsubscribed.
 	Refused(err error)
-}
-
-// A Subscription is what Subscribe has started.
-type Subscription interface {
-	// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running,
-	// and none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call
-	// from a method of any Listener does not wait. Nor does the Pool's Close.
-	//
-	// A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays
-	// it up to the client's own timeouts.
-	Close()
 }

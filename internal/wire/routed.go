@@ -101,7 +101,7 @@ func (p *routedPool) Close() error {
 	return nil
 }
 
-func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
+func (p *routedPool) Subscribe(channel string, to Listener) (*Subscription, error) {
 	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
 }
 

@@ -50,7 +50,7 @@ func lockOnce(t *testing.T, p wire.Pool, key string) {
 }
 
 func lockOf(key, value string) script.Lock {
-	k := script.NewKey(key)
+	k := script.KeysOf(key)
 	return k.Lock(value)
 }
 

@@ -154,7 +154,7 @@ func (p *streamPool) Partial() error {
 	return why
 }
 
-func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
+func (p *streamPool) Subscribe(channel string, to Listener) (*Subscription, error) {
 	return p.subs.start(&p.Config, p.owner, channel, to, p.dialChannel)
 }
 

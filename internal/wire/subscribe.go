@@ -45,10 +45,10 @@ func (e *hungUp) Unwrap() error { return e.error }
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
-	open   map[*subscription]struct{}
+	open   map[*Subscription]struct{}
 }
 
-func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (Subscription, error) {
+func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (*Subscription, error) {
 	switch {
 	case cfg.Wrong != nil:
 		return nil, cfg.Wrong
@@ -57,7 +57,7 @@ func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channe
 	case to == nil:
 		return nil, errors.New("pool: Subscribe needs a Listener")
 	}
-	s := &subscription{client: client, channel: channel, to: to, dial: dial, telling: make(chan struct{}, 1)}
+	s := &Subscription{client: client, channel: channel, to: to, dial: dial, telling: make(chan struct{}, 1)}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	if !ss.add(s) {
 		s.end(nil)
@@ -73,20 +73,20 @@ func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channe
 	return s, nil
 }
 
-func (ss *subscriptions) add(s *subscription) bool {
+func (ss *subscriptions) add(s *Subscription) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.closed {
 		return false
 	}
 	if ss.open == nil {
-		ss.open = make(map[*subscription]struct{})
+		ss.open = make(map[*Subscription]struct{})
 	}
 	ss.open[s] = struct{}{}
 	return true
 }
 
-func (ss *subscriptions) remove(s *subscription) {
+func (ss *subscriptions) remove(s *Subscription) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.open, s)
@@ -101,8 +101,8 @@ func (ss *subscriptions) close() {
 	}
 }
 
-// subscription is a Subscription of a Pool of New.
-type subscription struct {
+// A Subscription is what Subscribe has started.
+type Subscription struct {
 	client  redis.UniversalClient
 	channel string
 	to      Listener
@@ -119,12 +119,18 @@ type subscription struct {
 	telling chan struct{}
 }
 
-func (s *subscription) stop() {
+func (s *Subscription) stop() {
 	s.closed.Store(true)
 	s.end(nil)
 }
 
-func (s *subscription) Close() {
+// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running, and
+// none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call from a
+// method of any Listener does not wait. Nor does the Pool's Close.
+//
+// A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays it up
+// to the client's own timeouts.
+func (s *Subscription) Close() {
 	s.stop()
 	// From here on tell calls no method. If one is running, wait for it, unless the caller is itself a method of some
 	// Listener: two methods that close each other's subscription would wait for ever.
@@ -139,7 +145,7 @@ func (s *subscription) Close() {
 	<-s.telling
 }
 
-func (s *subscription) tell(method func()) {
+func (s *Subscription) tell(method func()) {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
 	if !s.closed.Load() {
@@ -171,7 +177,7 @@ func inListener() bool {
 	}
 }
 
-func (s *subscription) run(ctx context.Context) {
+func (s *Subscription) run(ctx context.Context) {
 	pause, at, cuts := firstPause, "", 0
 	for {
 		lasted, err := s.listen(ctx, at)
@@ -213,7 +219,7 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-func (s *subscription) look() {
+func (s *Subscription) look() {
 	if isClosed(s.client) {
 		s.end(ErrClientClosed)
 	}
@@ -223,7 +229,7 @@ func (s *subscription) look() {
 }
 
 // isOver reports whether s has ended. If the user has closed the client, it tells the Listener.
-func (s *subscription) isOver(ctx context.Context, err error) bool {
+func (s *Subscription) isOver(ctx context.Context, err error) bool {
 	if errors.Is(context.Cause(ctx), ErrClientClosed) || errors.Is(err, redis.ErrClosed) {
 		s.tell(func() { s.to.Refused(ErrClientClosed) })
 		return true
@@ -232,7 +238,7 @@ func (s *subscription) isOver(ctx context.Context, err error) bool {
 }
 
 // listen delivers the messages of one connection. It returns how long the subscription lasted since its confirmation.
-func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
+func (s *Subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := time.Now()
@@ -250,7 +256,7 @@ func (s *subscription) listen(ctx context.Context, at string) (lasted time.Durat
 	return time.Since(start), fmt.Errorf("pool: connection lost: %w", err)
 }
 
-func (s *subscription) confirm(w wire, timeout time.Duration) error {
+func (s *Subscription) confirm(w wire, timeout time.Duration) error {
 	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
 	switch {
 	case isAnswer(err) && !passes(err):
@@ -265,7 +271,7 @@ func (s *subscription) confirm(w wire, timeout time.Duration) error {
 
 // deliver calls the Listener for everything that arrives. A read that timed out may have consumed part of a message, so
 // it ends the connection. Therefore a timer sends PING while the read waits.
-func (s *subscription) deliver(w wire) error {
+func (s *Subscription) deliver(w wire) error {
 	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()
 	for {

@@ -23,7 +23,7 @@ func leavesNothing(t *testing.T) {
 }
 
 // listenTo subscribes until the end of the test.
-func listenTo(t *testing.T, p wire.Pool, channel string) (*wire.Ear, wire.Subscription) {
+func listenTo(t *testing.T, p wire.Pool, channel string) (*wire.Ear, *wire.Subscription) {
 	t.Helper()
 	e := wire.NewEar(t)
 	s, err := p.(wire.Subscriber).Subscribe(channel, e)

@@ -85,7 +85,7 @@ func (e *Ear) silent() {
 }
 
 // listenTo subscribes to "channel" until the end of the test.
-func listenTo(tb testing.TB, p Pool, to Listener) Subscription {
+func listenTo(tb testing.TB, p Pool, to Listener) *Subscription {
 	tb.Helper()
 	s, err := p.(Subscriber).Subscribe("channel", to)
 	require.NoError(tb, err)
@@ -355,7 +355,7 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 			ofBoth(t, func(s *scene, p Pool) {
 				s.On("subscribe", 1, fault)
 				e, ready := NewEar(s), make(chan struct{})
-				var sub Subscription
+				var sub *Subscription
 				e.Then = func(h Heard) {
 					if <-ready; h.What == method {
 						sub.Close()
@@ -389,7 +389,7 @@ func TestSubscriptionsCloseEachOther(t *testing.T) {
 	ofBoth(t, func(s *scene, p Pool) {
 		var meet sync.WaitGroup
 		meet.Add(2)
-		var subs [2]Subscription
+		var subs [2]*Subscription
 		var ears [2]*Ear
 		for i := range ears {
 			ears[i] = NewEar(s)

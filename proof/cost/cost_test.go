@@ -47,7 +47,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, with an owner": {8, 1409, 10, 5, 1},
 	"Lock + Unlock, shared":        {16, 2977, 10, 8, 1},
 	"Lock + Unlock, permits":       {13, 2512, 10, 5, 1},
-	"Lock + Unlock, two names":     {9, 1801, 10, 5, 1},
+	"Lock + Unlock, two names":     {7, 1505, 10, 5, 1},
 	"TryLock, taken":               {26, 2904, 10, 1, 0}, // it waits for what the release finds in its way, and its outermost error is an *ErrTaken
 	"Lock waits, handed over":      {46, 7537, 30, 17, 2},
 	"Lock waits, by the nodes":     {53, 8849, 40, 18, 2},

@@ -27,7 +27,7 @@ const (
 // lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
 var bounds = map[string]map[string]int{
 	"size": {
-		"fields of Mutex":      12, // with unlocks: what became of the last Unlock
+		"fields of Mutex":      11, // with unlocks: what became of the last Unlock
 		"Go files in the root": 31, // 24 without tests
 		"words of README.md":   598,
 	},
@@ -37,7 +37,7 @@ var bounds = map[string]map[string]int{
 		"redsync/internal/lease":  30, // a lease names what extends, fills and releases it, and each of these names its lease
 		"redsync/internal/queue":  8,  // the subscriber wakes the lines of its group, and the group starts it
 		"redsync/internal/quorum": 9,
-		"redsync/internal/script": 4,
+		"redsync/internal/script": 3,
 		"redsync/internal/wire":   3,
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have

@@ -2,10 +2,10 @@ package claimtest
 
 import "github.com/seed14bd9ef4/redsync/internal/claim"
 
-// Exclusive returns the claim of a name. It has no value yet.
-func Exclusive(name string) *claim.Exclusive {
+// Exclusive returns the claim of names. It has no value yet.
+func Exclusive(names ...string) *claim.Exclusive {
 	var k claim.Keyed
-	k.Init(name)
+	k.Init(names...)
 	return &k.Exclusive
 }
 

@@ -97,7 +97,7 @@ func (e *recorder) await(what string, n int) {
 
 // listen subscribes e, and skips the test if p is not a Subscriber. The end of the test closes
 // the Subscription.
-func listen(t *testing.T, p wire.Pool, channel string, e *recorder) wire.Subscription {
+func listen(t *testing.T, p wire.Pool, channel string, e *recorder) *wire.Subscription {
 	t.Helper()
 	s, ok := p.(wire.Subscriber)
 	if !ok {
@@ -273,7 +273,7 @@ func refusalIsFinal(t *testing.T, env Env) {
 
 func closeFromListener(t *testing.T, env Env) {
 	p, e := open(t, env, many), &recorder{}
-	var sub wire.Subscription
+	var sub *wire.Subscription
 	e.then = func(c call) {
 		if c.what == message {
 			sub.Close()
@@ -329,7 +329,7 @@ func nothingAfterClose(t *testing.T, env Env) {
 func manySubscriptions(t *testing.T, env Env) {
 	const channels, each = 20, 3
 	p := open(t, env, many)
-	recorders, subs := make([]*recorder, channels*each), make([]wire.Subscription, channels*each)
+	recorders, subs := make([]*recorder, channels*each), make([]*wire.Subscription, channels*each)
 	for i := range recorders {
 		recorders[i] = &recorder{}
 		subs[i] = listen(t, p, key(i%channels), recorders[i])
