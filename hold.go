@@ -173,11 +173,10 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 
 // stillHeld says for how long h is held. An adopted value may be nobody's.
 func stillHeld(h *lease.Lease) error {
-	left := h.Remaining(clock.Now())
-	if left == 0 || !h.Begun() {
+	if !h.Begun() {
 		return nil
 	}
-	return notef("the lock is still held for %v", journal.Rounded(left))
+	return notef("the lock is still held for %v", journal.Rounded(h.Remaining(clock.Now())))
 }
 
 // Downgrade turns the exclusive lock of m into a shared one (WithShared), and extends it. No writer can have the lock

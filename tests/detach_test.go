@@ -175,6 +175,20 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	}
 }
 
+// The waiters of this process ask the nodes, and the place in the queues by which the lock was acquired goes.
+func TestDetachTellsWaiters(t *testing.T) {
+	playMet(t, func(f field) {
+		first := locked(f, f.another().NewMutex("lock"))
+		holder, _ := f.inLine(withFair), f.inLine(withFair)
+		sleep(sec)
+		f.unlock(first)
+		f.within(holder, sec)
+		f.detaches(holder.Mutex)
+		sleep(ms)
+		assert.Len(f, f.inQueue(0), 1, "that of the other waiter")
+	})
+}
+
 // Whatever calls run at the same time as Detach, the lock ends exactly once.
 func TestDetachAmongOtherCalls(t *testing.T) {
 	for i := range testlength.InGate(20, 20, 40, 100) {

@@ -459,10 +459,8 @@ func (c *conn) move(to string, after time.Duration) {
 		}
 		start := time.Now()
 		ctx, cancel := context.WithCancel(q.life)
-		stop := c.cancelWith(cancel)
 		q.redirect(to)
 		next, err := connect(ctx, q, c.user, nil)
-		stop()
 		if err == nil {
 			next.cancel, next.moved = cancel, true
 			c.handOver(next, max(moveWait, time.Since(start)))
@@ -482,19 +480,6 @@ func (c *conn) lasts(wait time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
-}
-
-// cancelWith calls cancel when c ends, unless stop is called before.
-func (c *conn) cancelWith(cancel func()) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-c.ended:
-			cancel()
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
 }
 
 // handOver makes next the successor of c, and ends c once it owes nothing, or after wait if requests wait.

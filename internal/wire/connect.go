@@ -105,7 +105,7 @@ func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, e
 
 // shakeHands does what a tls.Dialer does, and calls sign in between.
 func shakeHands(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: user.DialTimeout, KeepAliveConfig: keepAlive}
+	dialer := net.Dialer{Timeout: user.DialTimeout}
 	if user.DialTimeout > 0 { // it bounds the dial and the handshake together
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, user.DialTimeout)
@@ -140,9 +140,6 @@ func dialTimeout(opt *redis.Options) time.Duration {
 	}
 	return defaultDialTimeout
 }
-
-// keepAlive is that of go-redis.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 func isPlain(ctx context.Context, network, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, slowHandshake)
