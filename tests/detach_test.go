@@ -175,17 +175,16 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	}
 }
 
-// The waiters of this process ask the nodes, and the place in the queues by which the lock was acquired goes.
-func TestDetachTellsWaiters(t *testing.T) {
+// The place in the queues by which the lock was acquired goes.
+func TestDetachLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		first := locked(f, f.another().NewMutex("lock"))
-		holder, _ := f.inLine(withFair), f.inLine(withFair)
-		sleep(sec)
+		holder := f.inLine(withFair)
 		f.unlock(first)
 		f.within(holder, sec)
 		f.detaches(holder.Mutex)
-		sleep(ms)
-		assert.Len(f, f.inQueue(0), 1, "that of the other waiter")
+		synctest.Wait()
+		f.nobodyWaits()
 	})
 }
 
