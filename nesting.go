@@ -52,7 +52,7 @@ func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, line
 		return nil, nil
 	}
 	missing := slices.Clone(t.Claim.Lines())
-	for ; s != nil && len(missing) > 0; s = s.outer {
+	for ; s != nil; s = s.outer {
 		if s.nest.mutex.core != m.core || !s.isLive() {
 			continue
 		}

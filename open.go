@@ -90,7 +90,7 @@ func (r *Redsync) Ping(ctx context.Context) error {
 
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
-	p, err := r.set.prepared()
+	p, err := r.set.check()
 	if err != nil {
 		return fail(op, "", err)
 	}

@@ -132,13 +132,6 @@ func (o *options) fail(err error) {
 
 func (s *settings) prepare() { s.policy, _ = s.check() }
 
-func (s *settings) prepared() (*lease.Policy, error) {
-	if s.policy != nil {
-		return s.policy, nil
-	}
-	return s.check()
-}
-
 func (o *options) check() (*lease.Policy, error) {
 	if err := o.excluded(); err != nil {
 		return nil, err

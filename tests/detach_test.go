@@ -175,6 +175,19 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	}
 }
 
+// The place in the queues by which the lock was acquired goes.
+func TestDetachLeavesTheQueues(t *testing.T) {
+	playMet(t, func(f field) {
+		first := locked(f, f.another().NewMutex("lock"))
+		holder := f.inLine(withFair)
+		f.unlock(first)
+		f.within(holder, sec)
+		f.detaches(holder.Mutex)
+		synctest.Wait()
+		f.nobodyWaits()
+	})
+}
+
 // Whatever calls run at the same time as Detach, the lock ends exactly once.
 func TestDetachAmongOtherCalls(t *testing.T) {
 	for i := range testlength.InGate(20, 20, 40, 100) {

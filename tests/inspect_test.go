@@ -140,6 +140,7 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 				h := f.holderOf(f.NewMutex("a", option))
 				assert.Equal(f, library, h.Library, "%q", value)
 				assert.Equal(f, 12*sec, h.TTL, "the third longest of five")
+				assert.Negative(f, f.inspected(f.NewMutex("a")).Nodes[4].Holders[0].TTL)
 				assert.Empty(f, h.Owner)
 				assert.False(f, h.Shared)
 			}

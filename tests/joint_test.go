@@ -223,6 +223,16 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 	})
 }
 
+// One address with two databases is two nodes.
+func TestJointDatabasesOfOneAddress(t *testing.T) {
+	at := func(db int) []pool.Pool {
+		client := redis.NewClient(&redis.Options{Addr: "h:1", DB: db})
+		t.Cleanup(func() { _ = client.Close() })
+		return []pool.Pool{pool.New(client)}
+	}
+	assert.Equal(t, "redsync.Redsync(h:1, h:1)", fmt.Sprint(redsync.NewJoint(at(0), at(1))))
+}
+
 // A release by a joint process wakes waiters of joint processes and of processes with one of the sets. A release by
 // a process with one of the sets wakes waiters of joint processes.
 func TestJointWaitersAreWoken(t *testing.T) {

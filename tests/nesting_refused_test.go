@@ -72,7 +72,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 }
 
 // A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d
-// from then on, must not rely on them, even if the hold has the same option.
+// from then on, must not rely on them, even if the hold has the same option. No call joins a permit.
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
@@ -81,6 +81,9 @@ func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 				isNested(f, do(f.NewMutex("lock", withMinHold(sec)), ctx, never), "WithMinHold(1s)")
 			}
 		}, withMinHold(minute))
+		f.inside("p", func(ctx context.Context) {
+			isNested(f, f.Do(ctx, "p", never, withPermits(2)), `has a permit of "p"`)
+		}, withPermits(2))
 	})
 }
 

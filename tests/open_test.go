@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -206,6 +207,17 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 		short := f.process(pool.WithRestartGuard(sec)) // shorter than the expiry, so every Lock fails
 		f.closes(short)
 		says(f, short.Ping(f.Context()), "together at most 1s, which pool #0 guards")
+		f.freeze(0, 1, 2)
+		f.nodes[3].On("ping", 9, embedded.Fault{Err: "NOAUTH"})
+		says(f, f.Ping(f.Context()), named(3)+"NOAUTH")
+		f.thaw(0, 1, 2)
+		sleep(sec)
+		f.freeze(0, 1, 2)
+		ctx, cancel := context.WithCancel(f.Context())
+		time.AfterFunc(ms, cancel)
+		err := f.Ping(ctx)
+		errorIs(f, err, context.Canceled)
+		require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 		shut(f, f.Redsync)
 		errorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
 	})

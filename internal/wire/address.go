@@ -53,7 +53,7 @@ func badAddress(opt *redis.Options) error {
 	if !dialsItself(opt) || opt.Network == "unix" {
 		return nil
 	}
-	if strings.ContainsAny(opt.Addr, "@?") || strings.Contains(opt.Addr, "://") {
+	if strings.ContainsAny(opt.Addr, "@?/") {
 		return errors.New("pool: the address is not of the form host:port; redis.ParseURL reads a URL") // it may hold a password
 	}
 	host, port, err := net.SplitHostPort(opt.Addr)

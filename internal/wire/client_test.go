@@ -69,5 +69,6 @@ func TestRoutedPoolsOfOneClientKnowIt(t *testing.T) {
 	require.Equal(t, newShared(cluster).Client(), newShared(cluster).Sibling().(shared).Client())
 	require.NotEqual(t, newShared(ring).Client(), newShared(cluster).Client())
 	require.True(t, newShared(ring).MetBefore())
+	require.True(t, newShared(cluster).(*routedPool).Together("j", "exa"), "they have one slot")
 	require.NoError(t, newShared(cluster).Sibling().Close())
 }

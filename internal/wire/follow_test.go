@@ -188,6 +188,19 @@ func TestFollowFromNothing(t *testing.T) {
 	})
 }
 
+// A greeting is slow, and the client moves meanwhile. The connection is not used.
+func TestFollowDuringAGreeting(t *testing.T) {
+	sentinelClient(t, func(s *sentinelScene) {
+		s.On("hello", 1, embedded.Fault{Delay: slowDial / 2})
+		in := sent(s, New(s.user, Config{}), "set", "k", "v")
+		synctest.Wait()
+		s.leads(s.next, "10.0.0.2:1")
+		s.closeOne()
+		in.wait(s)
+		require.True(s, s.next.Exists("k"))
+	})
+}
+
 // A plain client gets no follower, and no connection of its own.
 func TestFollowNotAPlainClient(t *testing.T) {
 	bubble(t, func(s *scene) {

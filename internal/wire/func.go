@@ -20,7 +20,7 @@ func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Po
 	case do == nil:
 		p.Wrong = errors.New("pool: Func needs a function")
 	case p.Guard > 0:
-		p.Wrong = cmp.Or(p.Wrong, errors.New("pool: WithRestartGuard excludes Func: a function does not tell when a connection is opened"))
+		p.Wrong = errors.New("pool: WithRestartGuard excludes Func: a function does not tell when a connection is opened")
 	}
 	p.each = func(ctx context.Context, req *Request) Reply {
 		args := slices.Clone(req.Args) // other nodes share them

@@ -253,10 +253,8 @@ func (c *lentConn) takeAnswers(ctx context.Context) ([]any, time.Time, error) {
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
 		deadline = end
 	}
-	if c.owed > 0 {
-		if err := c.SetReadDeadline(deadline); err != nil {
-			return nil, c.at, err
-		}
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return nil, c.at, err
 	}
 	for c.owed > 0 {
 		if c.broken == nil {

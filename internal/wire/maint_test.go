@@ -321,6 +321,8 @@ func TestSubscriptionMoves(t *testing.T) {
 			ear.Hears("unsubscribed", "subscribed", "message "+c.want)
 			require.Equal(t, c.after, time.Since(start))
 			require.Len(t, s.dialed, 2)
+			s.open[1].Close()
+			ear.Hears("unsubscribed", "subscribed", "message "+endpoint)
 		})
 	}
 }

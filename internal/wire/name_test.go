@@ -97,5 +97,7 @@ func TestSocketsAndHosts(t *testing.T) {
 	require.Equal(t, where(to("tcp", "redis-1:6379")), where(to("tcp", "Redis-1:6379")))
 	require.NotEqual(t, where(to("unix", "/run/redis")), where(to("unix", "/run/Redis")))
 	require.Equal(t, where(to("unix", "/run/redis")), where(to("unix", "/run/redis")))
+	client := unused(t, &redis.Options{Addr: "redis-1:6379"})
+	require.Equal(t, where(New(client, Config{})), where(New(client, Config{ViaClient: true})))
 	require.NotEqual(t, where(to("unix", "redis-1:6379")), where(to("tcp", "redis-1:6379")))
 }

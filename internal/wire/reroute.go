@@ -45,7 +45,7 @@ type owing struct {
 	reloads atomic.Int32
 
 	client redis.UniversalClient
-	route  func(key string) (*redis.Client, error)
+	route  router
 }
 
 // An owed is a request without a reply.
@@ -150,7 +150,7 @@ func (o *owing) hasMoved(w wait) bool {
 	if w.key == "" { // any node will do, and a ClusterClient names one at random
 		return false
 	}
-	now, err := o.route(w.key)
+	now, err := o.route(context.Background(), w.key)
 	if err != nil {
 		return !isClosed(o.client) // no shard is left; the stream tells of a closed client
 	}
@@ -188,10 +188,10 @@ func isDropped(owner redis.UniversalClient, node *redis.Client) bool {
 }
 
 // follow ends a subscription's connection to node once the client names another node for the channel.
-func (w *ownWire) follow(ctx context.Context, route func(key string) (*redis.Client, error), node *redis.Client) {
+func (w *ownWire) follow(ctx context.Context, route router, node *redis.Client) {
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		now, err := route(w.channel)
+		now, err := route(ctx, w.channel)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil || now != node && now.Options().Addr != node.Options().Addr:

@@ -75,9 +75,9 @@ func newRoutedPool(cfg Config, client redis.UniversalClient) *routedPool {
 	return p
 }
 
-func (p *routedPool) routed(key string) (client *redis.Client, err error) {
+func (p *routedPool) routed(ctx context.Context, key string) (client *redis.Client, err error) {
 	defer recovered(&err)
-	return p.route(context.Background(), key)
+	return p.route(ctx, key)
 }
 
 func (p *routedPool) String() string { return cmp.Or(p.Name, fmt.Sprintf("%T", p.client)) }
@@ -237,14 +237,13 @@ func (p *routedPool) hasQueued() bool {
 	return p.running
 }
 
-func (p *routedPool) load() (err error) {
-	defer recovered(&err)
+func (p *routedPool) load() error {
 	if p.ready.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), routeTimeout)
 	defer cancel()
-	if _, err := p.route(ctx, ""); err != nil {
+	if _, err := p.routed(ctx, ""); err != nil {
 		return fmt.Errorf("pool: the nodes are not known: %w", err)
 	}
 	p.ready.Store(true)
@@ -359,7 +358,7 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	named, _ := p.routed(r.owed.key)
+	named, _ := p.routed(context.Background(), r.owed.key)
 	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 

@@ -290,7 +290,7 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 			o.ClusterSlots = func(ctx context.Context) ([]redis.ClusterSlot, error) {
 				time.Sleep(time.Second)
 				if !known.Load() {
-					return nil, away
+					panic(away) // the user's function
 				}
 				return slots(ctx)
 			}
