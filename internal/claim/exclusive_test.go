@@ -54,6 +54,16 @@ func TestFencedGrantsThatStoreTheTokenShareADetail(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// An acquire that is sent again makes a grant of a claim that it sets, and of nothing else.
+func TestAnAcquireAgainTakesNothingOfOthers(t *testing.T) {
+	call := claimtest.Exclusive("lock").With("v", &claim.Room{}).AcquireAgain(time.Minute, noPlace, noFence, true)
+	for reply, found := range map[int64]claim.Found{
+		script.Created: claim.Mine, script.Mine: claim.Mine, script.Other: claim.Other, script.Missing: claim.Missing,
+	} {
+		assert.Equal(t, found, reads(t, call, reply).Found, reply)
+	}
+}
+
 func TestGrantsOfTheSamePermitShareADetail(t *testing.T) {
 	call := permits(noPlace)
 	one := reads(t, call, int64(0))
