@@ -36,6 +36,8 @@ func children() (pids []int) {
 // process did not have before COMMAND began. In the foreground COMMAND has no group of its own: then its children come to
 // this process one by one.
 func (f *frontProcess) killAdopted() {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
 	for range 100 {
 		found := false
 		for _, pid := range children() {
@@ -51,6 +53,6 @@ func (f *frontProcess) killAdopted() {
 		if f.reap(); !found {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		<-look.C
 	}
 }
