@@ -88,6 +88,9 @@ func goTest(kept notes, args []string, out io.Writer) ([]failure, error) {
 	return failed, errors.Join(cmd.Wait(), told)
 }
 
+// realGo is the variable that names the go command for compiled.
+const realGo = "REDSYNC_GATE_GO"
+
 // measured runs a test binary, which go test has put in the directory of its package, and notes its processor seconds and
 // those of the processes that it starts. The go command, which compiles for a minute on a new machine and hardly at all on
 // others, is compiled.
@@ -111,20 +114,21 @@ func measured(kept notes, args []string) error {
 	if err := os.Symlink(self, filepath.Join(shim, "go")); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	path := os.Getenv("PATH")
-	seconds, err := run(args, "REDSYNC_GATE_PACKAGE="+from+os.Getenv("REDSYNC_GATE_KIND"), "REDSYNC_GATE_PATH="+path,
-		"PATH="+shim+string(filepath.ListSeparator)+path)
+	real := os.Getenv(realGo) // set in a test of this program
+	if real == "" {
+		if real, err = exec.LookPath("go"); err != nil {
+			return err
+		}
+	}
+	seconds, err := run(args, "REDSYNC_GATE_PACKAGE="+from+os.Getenv("REDSYNC_GATE_KIND"), realGo+"="+real,
+		"PATH="+shim+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	kept.add("packages", seconds, from+os.Getenv("REDSYNC_GATE_KIND"))
 	return err
 }
 
 // compiled runs the go command for a test, and takes its processor seconds off those of the package.
 func compiled(kept notes, args []string) error {
-	path := os.Getenv("REDSYNC_GATE_PATH")
-	if err := os.Setenv("PATH", path); err != nil {
-		return err
-	}
-	seconds, err := run(append([]string{"go"}, args...), "PATH="+path)
+	seconds, err := run(append([]string{os.Getenv(realGo)}, args...))
 	kept.add("packages", -seconds, os.Getenv("REDSYNC_GATE_PACKAGE"))
 	return err
 }
