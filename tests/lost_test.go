@@ -117,6 +117,7 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 			errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			assert.Equal(f, []int{1, 2, 3}, isTaken(f, m.Err()).Nodes)
 			assert.Zero(f, m.Until())
+			synctest.Wait()
 			errorIs(f, f.ended(ctx), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			before := f.traffic()
 			failsWith(f, m.Extend, redsync.ErrLockLost)

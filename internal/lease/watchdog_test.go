@@ -86,7 +86,10 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			terms.Watchdog, terms.Heals = true, true
 			l := begun(t, terms)
 			time.Sleep(time.Until(l.Until()))
-			require.NotNil(t, l.rareEnd.missed, "the error of the loss needs it")
+			l.mu.Lock()
+			missed := l.rareEnd.missed
+			l.mu.Unlock()
+			require.NotNil(t, missed, "the error of the loss needs it")
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
