@@ -40,8 +40,6 @@ const (
 	modePermits = "permits" // then n and the slots: see permitsMode
 )
 
-const namesSeparator = ", "
-
 // sequencerOf returns the Sequencer of h, which its receiver can release: so h must not be handed over any more.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
@@ -60,7 +58,7 @@ func sequencerOf(h *lease.Lease) Sequencer {
 }
 
 func sequencerOfNames(names []string, token uint64, value string) Sequencer {
-	s := Sequencer{Name: strings.Join(names, namesSeparator), Token: token, Value: value}
+	s := Sequencer{Name: joinNames(names), Token: token, Value: value}
 	if len(names) < 2 {
 		return s
 	}
@@ -96,7 +94,7 @@ func (s Sequencer) cut() (names []string, ok bool) {
 	rest := s.Name
 	for i, n := range lengths {
 		if i > 0 {
-			if rest, ok = strings.CutPrefix(rest, namesSeparator); !ok {
+			if rest, ok = strings.CutPrefix(rest, script.NamesSeparator); !ok {
 				return nil, false
 			}
 		}
@@ -212,7 +210,7 @@ func (s *Sequencer) UnmarshalText(text []byte) error {
 	return err
 }
 
-func joinNames(names []string) string { return strings.Join(names, namesSeparator) }
+func joinNames(names []string) string { return strings.Join(names, script.NamesSeparator) }
 
 func distinct(names []string) []string {
 	all := slices.Clone(names)

@@ -15,7 +15,8 @@ import (
 // know the process before the holder has reported it.
 func diesWithHolder(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// adopts makes this process the parent of COMMAND, and of what that has started, once the holder is dead.
+// adopts makes this process the parent of what loses its parent below it: COMMAND when the holder dies, and what COMMAND
+// leaves behind.
 func adopts() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // children returns the processes whose parent this process is, nil if the kernel does not tell.
@@ -32,10 +33,13 @@ func children() (pids []int) {
 	return pids
 }
 
-// killAdopted kills COMMAND, which the holder has started but not reported, and its group. They are the children that this
-// process did not have before COMMAND began. In the foreground COMMAND has no group of its own: then its children come to
+// killAdopted kills COMMAND and its group if the dead holder has started it, but not reported it. They are the children that
+// this process did not have before COMMAND began. In the foreground COMMAND has no group of its own: then its children come to
 // this process one by one.
 func (f *frontProcess) killAdopted() {
+	if !f.begun || f.command != 0 {
+		return
+	}
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for range 100 {

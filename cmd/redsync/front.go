@@ -244,7 +244,7 @@ func (f *frontProcess) finished(status int) int {
 	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was stopped for too long, so COMMAND was killed")})
 }
 
-// reap waits for the children that have ended. As the first process of a container this process gets all orphans.
+// reap waits for the children that have ended, among them what COMMAND has left behind: see adopts.
 func (f *frontProcess) reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
@@ -278,9 +278,7 @@ func (f *frontProcess) awaitHolder() {
 func (f *frontProcess) outlived() int {
 	f.signalHolder(syscall.SIGKILL)
 	f.awaitHolder()
-	if f.begun && f.command == 0 {
-		f.killAdopted()
-	}
+	f.killAdopted()
 	if !f.begun {
 		return say(f.stderr, &failure{
 			exitSignalBase + int(f.ending),
@@ -298,9 +296,7 @@ func (f *frontProcess) alone() int {
 	}
 	f.kill()
 	f.awaitHolder()
-	if f.command == 0 {
-		f.killAdopted()
-	}
+	f.killAdopted()
 	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was killed, so COMMAND was killed, too")})
 }
 

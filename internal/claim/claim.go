@@ -35,8 +35,8 @@ type Claim interface {
 
 	Check() Call // asks whether the claim is there
 
-	// Inspect asks what the node has of the lock, whoever holds it; alone leaves out the keys beside its own. The
-	// answer is a grant, with a *script.Report in Detail.Own.
+	// Inspect asks which keys the lock has on the node, and of which holder. With alone it does not ask for the queue and
+	// the register. The answer is a grant, with a *script.Report in Detail.Own.
 	Inspect(alone bool) Call
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and

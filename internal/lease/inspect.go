@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// An Inspection asks the nodes what they have of a lock, whoever holds it. Only one goroutine may use it at once.
+// An Inspection asks the nodes what keys a lock has there, and of which holder. It is for one goroutine at a time.
 type Inspection struct {
 	terms *Terms
 	lacks atomic.Uint64 // nodes where the client may use only the lock's own key

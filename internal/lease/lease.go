@@ -311,7 +311,8 @@ func (l *Lease) End(cause error) (first bool) {
 	return first
 }
 
-// extensions returns extending. Whoever locks it must look afterwards whether l has ended: End may not wait.
+// extensions returns extending, and makes it if need be. An End that came before has not waited for it, so look whether l
+// has ended once you have locked it.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
 		l.extending.CompareAndSwap(nil, &sync.RWMutex{})

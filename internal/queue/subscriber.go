@@ -82,8 +82,8 @@ func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen opens the subscriptions through the pools of one member, and does not wait for them. events, which may be nil,
-// is told of a node that refuses.
+// listen opens the subscriptions through the pools of one member, and does not wait for them. If a
+// node refuses, events hears of it; it may be nil.
 func (s *subscriber) listen(set *quorum.Set, events lease.Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -227,8 +227,8 @@ func (h *Health) upLocked(s observation, now time.Time) {
 	h.tellUp, h.asks = observation{}, nil
 }
 
-// toldLocked returns an observation of the Redsync that was told of NodeDown, and so is told of NodeUp. If it is
-// closed, s takes its place: somebody must be told.
+// toldLocked returns an observation of the Redsync that hears NodeUp: the one that has heard NodeDown. If that one is
+// closed, it is the Redsync of s.
 func (h *Health) toldLocked(s observation) observation {
 	if h.tellUp.of.retired.Load() {
 		h.tellUp = s

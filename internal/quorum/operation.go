@@ -44,10 +44,10 @@ const (
 	Queueing                // as Granting, but the keys beside the lock's own may be denied
 )
 
-// An Op is what a command does. No Tracer is told of votes of the zero Op.
+// An Op is what a command does. A Tracer does not hear of the votes of a command whose Op is zero.
 type Op uint8
 
-// The operations that a Tracer is told of.
+// A Tracer hears of these.
 const (
 	Lock Op = iota + 1
 	Extend

@@ -659,8 +659,8 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and tells who waits. What it calls may take only locks that come after
-// Round.mu (see package lease).
+// decideLocked makes a won round take effect, and wakes the caller that waits. It calls only what keeps the order of
+// mutexes in the package comment of lease: Round.mu is held.
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()

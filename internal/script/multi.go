@@ -10,6 +10,9 @@ type Names uint64
 // MaxNames limits Names.
 const MaxNames = 64
 
+// NamesSeparator stands between the names of a lock on several.
+const NamesSeparator = ", "
+
 // Has reports whether name i is in n.
 func (n Names) Has(i int) bool { return n>>i&1 != 0 }
 

@@ -203,7 +203,7 @@ func KeysOf(names ...string) Keys {
 	}
 	label := ""
 	if len(names) <= MaxNames {
-		label = strings.Join(names, ", ")
+		label = strings.Join(names, NamesSeparator)
 	}
 	return Keys{name: [1]string{label}, several: s}
 }

@@ -103,10 +103,11 @@ func measured(kept notes, args []string) error {
 	if err != nil {
 		return err
 	}
-	from, err := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
+	name, err := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
 	if err != nil {
 		return err
 	}
+	name += os.Getenv("REDSYNC_GATE_KIND")
 	shim := filepath.Join(kept.dir, "shim")
 	if err := os.MkdirAll(shim, 0o700); err != nil {
 		return err
@@ -114,15 +115,15 @@ func measured(kept notes, args []string) error {
 	if err := os.Symlink(self, filepath.Join(shim, "go")); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	real := os.Getenv(realGo) // set in a test of this program
-	if real == "" {
-		if real, err = exec.LookPath("go"); err != nil {
+	command := os.Getenv(realGo) // set in a test of this program
+	if command == "" {
+		if command, err = exec.LookPath("go"); err != nil {
 			return err
 		}
 	}
-	seconds, err := run(args, "REDSYNC_GATE_PACKAGE="+from+os.Getenv("REDSYNC_GATE_KIND"), realGo+"="+real,
+	seconds, err := run(args, "REDSYNC_GATE_PACKAGE="+name, realGo+"="+command,
 		"PATH="+shim+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	kept.add("packages", seconds, from+os.Getenv("REDSYNC_GATE_KIND"))
+	kept.add("packages", seconds, name)
 	return err
 }
 
