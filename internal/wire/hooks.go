@@ -64,7 +64,7 @@ func isMock(client redis.UniversalClient) bool {
 	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
 }
 
-var warned = clients{all: make(map[any]struct{})}
+var warned clients
 
 // clients is a set of clients that does not keep them alive.
 type clients struct {
@@ -90,6 +90,9 @@ func addClient[T any](c *clients, client *T) bool {
 	defer c.mu.Unlock()
 	if _, known := c.all[key]; known {
 		return false
+	}
+	if c.all == nil {
+		c.all = make(map[any]struct{})
 	}
 	c.all[key] = struct{}{}
 	runtime.AddCleanup(client, c.forget, any(key))
