@@ -74,6 +74,7 @@ type progress struct {
 	orderly bool  // every command that sets the value had been answered then
 	drained bool  // in the node's drain
 	lost    bool  // the node may have executed an earlier sending
+	deleted bool  // a native command has found and deleted the value
 	unvoted bool  // Unlock waits for the repetition's vote
 	repeats uint8 // at most maxDoublings
 }
@@ -83,6 +84,7 @@ type form struct {
 	inFull  bool // with the source of the script, which the node lacks
 	quietly bool // without the queue, which the node denies
 	again   bool
+	native  wire.Native // or 0
 }
 
 // next reports whether, and how, a release in form f must be sent again at once.
@@ -147,19 +149,24 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
-	rel.round.Call().Command.WithRESP(func(resp []byte) {
-		for i, n := range k.Set.Nodes {
-			if !how.nodes.Has(i) {
-				rel.nodeEnded(i, true)
-				continue
-			}
-			if as := (form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}); as != (form{}) {
-				rel.send(i, as, nil)
-				continue
-			}
-			rel.send(i, form{}, resp)
+	encoding := rel.round.Call().Command.Encoding()
+	defer encoding.Free()
+	for i, n := range k.Set.Nodes {
+		as := form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}
+		if as == (form{}) {
+			as.native = n.Native(&rel.round.Call().Command)
 		}
-	})
+		switch {
+		case !how.nodes.Has(i):
+			rel.nodeEnded(i, true)
+		case as.native != 0:
+			rel.send(i, as, encoding.As(as.native))
+		case as != (form{}):
+			rel.send(i, as, nil)
+		default:
+			rel.send(i, as, encoding.Args())
+		}
+	}
 	return rel
 }
 
@@ -361,6 +368,9 @@ func (rel *Release) use() *use {
 // request if the node may hold the value (Reserved).
 func (rel *Release) transmit(i int, resp []byte) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
+	if resp == nil {
+		s.form.native = 0
+	}
 	s.orderly = f.settled()
 	use := rel.use()
 	if use != nil && !use.adopted {
@@ -373,7 +383,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 		return false
 	}
 	err := k.Set.Nodes[i].Send(wire.Request{
-		Args: rel.args(s.form, resp != nil), RESP: resp, Reserved: f.reached(),
+		Args: rel.args(s.form, resp != nil), RESP: resp, Native: s.form.native, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
@@ -433,6 +443,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		u.heard(i, fateOf(reply))
 	}
 	rel.round.NoteLate(i, reply)
+	untold := rel.readNative(i, sent.form, &reply)
 	if reply.Err != nil && !sent.form.inFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
 	}
@@ -445,6 +456,10 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	if sent.drained {
 		defer k.drains[i].leave(i)
 		rel.progress[i].drained = false
+	}
+	if untold {
+		rel.send(i, form{inFull: k.Set.Nodes[i].LacksSHA()}, nil)
+		return
 	}
 	if as, again := next(sent.form, reply); again {
 		if as.quietly && !sent.form.quietly {
@@ -471,6 +486,11 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
 	switch {
+	case sent.deleted && reply.Fate == wire.Answered: // the script only had to tell waiters
+		v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+		if wire.IsPermanent(reply.Err) {
+			reply.Err = nil
+		}
 	case v.Answer.Found == claim.Foreign:
 		v, reply.Err = v.Denies(), nil // it settles as much as another value
 	case v.Choice == claim.Failed && reply.Err == nil:
@@ -496,6 +516,29 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	rel.repeatLater(i, reply.Err)
 }
+
+// readNative reads the answer to a native command as that of the script. untold reports that the script must follow: it
+// tells waiters, or what there is. A failed attempt does not ask what else there is.
+func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
+	if as.native == 0 || reply.Fate != wire.Answered {
+		return false
+	}
+	value, done := rel.round.Call().Command.DoneBy(*reply)
+	answer, err := reply.Value, reply.Err
+	reply.Value, reply.Err = value, nil
+	switch {
+	case done:
+		return false
+	case err == nil && answer == notFound && reply.Alone && rel.isAttempt():
+		reply.Value = script.Missing
+		return false
+	}
+	rel.progress[i].deleted = err == nil && answer == found
+	return true
+}
+
+// What DELEX and DELIFEQ answer.
+var notFound, found any = int64(0), int64(1)
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
@@ -545,6 +588,9 @@ func (rel *Release) endVote(i int) {
 	if s := &rel.progress[i]; s.unvoted {
 		s.unvoted = false
 		v := claim.Failure(rel.round.WaitsFor(i))
+		if s.deleted {
+			v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+		}
 		rel.round.Cast(i, &v, nil)
 	}
 }
@@ -634,7 +680,7 @@ func (rel *Release) repeat(i int) {
 		return
 	}
 	as := rel.progress[i].form
-	as.again = true
+	as.again, as.native = true, 0
 	rel.send(i, as, nil)
 }
 

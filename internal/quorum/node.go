@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -15,6 +16,7 @@ type Node struct {
 	usable   bool
 	listed   string      // what stands for it in a list of addresses: see wire.Pool
 	linked   wire.Linked // nil if the pool is none
+	modern   wire.Modern // nil if the pool is none
 	keyspace any         // see Keyspace
 
 	guard
@@ -30,6 +32,7 @@ func newNode(i int, p wire.Pool, t *tenant) *Node {
 		}
 	}
 	n.linked, _ = p.(wire.Linked)
+	n.modern, _ = p.(wire.Modern)
 	if guarded, ok := p.(wire.Guarded); ok {
 		n.covers = guarded.RestartGuard()
 	}
@@ -50,6 +53,14 @@ func Keyspace(p wire.Pool) any {
 		return known.Keyspace()
 	}
 	return nil
+}
+
+// Native returns the native command for c that n may be sent now, or 0.
+func (n *Node) Native(c *script.Command) wire.Native {
+	if n.modern == nil || !c.HasNative() {
+		return 0
+	}
+	return c.Native(n.modern.Natives())
 }
 
 // IsClosed reports whether the user has closed the client of n.

@@ -77,7 +77,7 @@ func (r *Round) askAgainLocked() {
 		b := &r.Ballots[i]
 		b.lost, b.again = false, true
 		b.full = b.full || r.set.Nodes[i].LacksSHA()
-		if r.send(i, r.commandLocked(i), nil) != nil {
+		if r.send(i, wire.Request{Args: r.commandLocked(i)}) != nil {
 			continue // it stays failed
 		}
 		asked = true

@@ -62,6 +62,7 @@ type Ballot struct {
 	choice claim.Choice
 	found  claim.Found
 	full   bool  // it was sent the script in full
+	native bool  // it was sent a native command, and has not answered
 	alone  bool  // it was sent the command of the Fallback
 	lost   bool  // its connection was lost
 	again  bool  // and the command sent again
@@ -139,22 +140,28 @@ func (r *Round) Rule() claim.Rule { return r.set.rule }
 // Send sends the command to all nodes.
 func (r *Round) Send() {
 	fallback := r.fallback()
-	r.brief.Call.Command.WithRESP(func(resp []byte) {
-		for i := range r.set.Nodes {
-			args, encoded := r.brief.Call.Command.Args, resp
-			if fallback != nil && fallback.Lacks(i) {
-				r.Ballots[i].alone = true
-				args, encoded = fallback.Without().Command.Args, nil
-			}
-			if r.set.Nodes[i].LacksSHA() {
-				r.Ballots[i].full = true
-				args, encoded = r.commandLocked(i), nil
-			}
-			if err := r.send(i, args, encoded); err != nil {
-				r.Refuse(i, err)
-			}
+	encoding := r.brief.Call.Command.Encoding()
+	defer encoding.Free()
+	for i, n := range r.set.Nodes {
+		req := wire.Request{Args: r.brief.Call.Command.Args}
+		native := n.Native(&r.brief.Call.Command)
+		switch b := &r.Ballots[i]; {
+		case fallback != nil && fallback.Lacks(i):
+			b.alone, b.full = true, n.LacksSHA()
+			req.Args = r.commandLocked(i)
+		case native != 0:
+			b.native = true
+			req.Native, req.RESP = native, encoding.As(native)
+		case n.LacksSHA():
+			b.full = true
+			req.Args = r.commandLocked(i)
+		default:
+			req.RESP = encoding.Args()
 		}
-	})
+		if err := r.send(i, req); err != nil {
+			r.Refuse(i, err)
+		}
+	}
 }
 
 func (r *Round) fallback() Fallback {
@@ -182,16 +189,17 @@ func (r *Round) commandLocked(i int) []any {
 	return c.Command.Args
 }
 
-func (r *Round) send(i int, args []any, resp []byte) error {
+// send sends req, which is filled in, to node i.
+func (r *Round) send(i int, req wire.Request) error {
 	record, records := r.op.(Recorder)
 	if records {
 		record.Sending(i)
 	}
-	to := wire.Receiver(r)
+	req.Within, req.Tag, req.To = r.brief.Within, i, r
 	if r.Ballots[i].again {
-		to = (*repeated)(r)
+		req.To = (*repeated)(r)
 	}
-	err := r.set.Nodes[i].Send(wire.Request{Args: args, RESP: resp, Within: r.brief.Within, To: to, Tag: i})
+	err := r.set.Nodes[i].Send(req)
 	if err != nil && records {
 		record.Unsent(i)
 	}
@@ -204,6 +212,7 @@ func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, reply, &r.brief.
 func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	reply = r.set.Heard(i, reply, &sent.Command)
 	r.NoteLate(i, reply)
+	untold := r.readNative(i, &reply)
 	if reply.Err != nil && wire.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
@@ -211,8 +220,10 @@ func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	another, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
+	case untold:
+		another, refusal = r.resend(i, false)
 	case wire.IsNoScript(reply.Err):
-		another, refusal = r.resend(i)
+		another, refusal = r.resend(i, true)
 	case IsForbidden(reply.Err):
 		another, mayGrant, refusal = r.sendAlone(i)
 	}
@@ -254,16 +265,43 @@ func (r *Round) isBySHA(i int) bool {
 	return !r.Ballots[i].full && r.callLocked(i).Command.IsScript()
 }
 
-// resend sends the script in full to node i, once, and only while the vote is open: later the value may have been
-// released, and nothing that can set it may follow. r.mu keeps the vote open.
-func (r *Round) resend(i int) (sent bool, refusal error) {
+// readNative reads the answer to a native command as that of the script. untold reports that only the script tells what
+// there is; then reply.Err says so.
+func (r *Round) readNative(i int, reply *wire.Reply) (untold bool) {
+	r.mu.Lock()
+	was := r.Ballots[i].native
+	r.Ballots[i].native = false
+	r.mu.Unlock()
+	if !was || reply.Fate != wire.Answered {
+		return false
+	}
+	value, done := r.brief.Call.Command.DoneBy(*reply)
+	if reply.Value = value; !done {
+		reply.Value, reply.Err = nil, errUntold
+	}
+	return !done
+}
+
+// errUntold is the error of a native command that has not done what it should.
+var errUntold error = untold{}
+
+type untold struct{}
+
+func (untold) Error() string { return "it was too late to ask the node why it has refused" }
+
+// NotCounted implements NotCounted.
+func (untold) NotCounted() {}
+
+// resend sends the script to node i, once, in full if it lacks it, and only while the vote is open: later the value may
+// have been released, and nothing that can set it may follow. r.mu keeps the vote open.
+func (r *Round) resend(i int, lacks bool) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.Ballots[i].full || ok && !g.Open() {
+	if g, ok := r.op.(Gate); r.closed || lacks && r.Ballots[i].full || ok && !g.Open() {
 		return false, nil
 	}
-	r.Ballots[i].full = true
-	refusal = r.send(i, r.commandLocked(i), nil)
+	r.Ballots[i].full = lacks || r.set.Nodes[i].LacksSHA()
+	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, refusal
 }
 
@@ -295,7 +333,7 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	}
 	r.Ballots[i].alone = true
 	r.Ballots[i].full = r.set.Nodes[i].LacksSHA()
-	refusal = r.send(i, r.commandLocked(i), nil)
+	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, false, refusal
 }
 
@@ -326,7 +364,7 @@ func (r *Round) sendAgain() (refusals []error) {
 		}
 		r.keepLocked(i, claim.Vote{})
 		r.count.Failed = r.count.Failed.Without(i)
-		switch err := r.send(i, r.commandLocked(i), nil); {
+		switch err := r.send(i, wire.Request{Args: r.commandLocked(i)}); {
 		case unanswered && err == nil:
 			b.more++
 		case !unanswered:

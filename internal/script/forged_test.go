@@ -141,11 +141,11 @@ func TestCommands(t *testing.T) {
 		assert.Equal(t, want[what], texts.Replace(strings.Join(keys, " ")+" | "+strings.Join(args[3+len(keys):], " ")), what)
 		assert.Equal(t, c.Args[2:], c.InFull()[2:])
 		assert.NotContains(t, c.InFull()[1], "-- include")
-		c.WithRESP(func(resp []byte) {
-			read, err := proto.ReadStrings(string(resp))
-			require.NoError(t, err)
-			assert.Equal(t, args, read)
-		})
+		encoding := c.Encoding()
+		read, err := proto.ReadStrings(string(encoding.Args()))
+		require.NoError(t, err)
+		assert.Equal(t, args, read)
+		encoding.Free()
 	}
 }
 

@@ -338,7 +338,11 @@ func releaseOf(s *wire.Script, l Lock, process Process, turnover Turnover, fence
 	}
 	r.args(l.value)
 	if plain {
-		return r.command()
+		c := r.command()
+		if k == 1 && s == releaseScript {
+			c.native = deletes
+		}
+		return c
 	}
 	return r.ends(process, turnover, fence)
 }
@@ -374,7 +378,11 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	}
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), strict)
 	r.token(fence)
-	return r.command()
+	c := r.command()
+	if k > 1 && place.Ticket.IsZero() && fence.Token == 0 {
+		c.native = setsAll
+	}
+	return c
 }
 
 // An Entered is what a node answers to Enter.
@@ -527,6 +535,7 @@ func Heal(l Lock, ttl int64) Command { return l.command(healScript, lockTTL.argu
 type Command struct {
 	Args   []any
 	script *wire.Script
+	native native
 }
 
 // command returns the command that runs s on the keys, with the value and args.
@@ -536,16 +545,6 @@ func (l Lock) command(s *wire.Script, args ...any) Command {
 	r.args(l.value)
 	r.args(args...)
 	return r.command()
-}
-
-var encodings = sync.Pool{New: func() any { return new([]byte) }}
-
-// WithRESP calls f with the command as RESP, valid until f returns.
-func (c Command) WithRESP(f func(resp []byte)) {
-	b := encodings.Get().(*[]byte)
-	*b, _ = wire.AppendCommand((*b)[:0], c.Args) // every element is a string or an integer
-	f(*b)
-	encodings.Put(b)
 }
 
 // IsScript reports whether the command runs a script by its SHA1.

@@ -98,6 +98,13 @@ type (
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 
+	// Modern is a Pool whose node may have commands that stand for scripts.
+	Modern interface {
+		// Natives returns those that a request may use now, and those that the connection is known to allow. A node may
+		// still refuse a request, and then its sender sends Args.
+		Natives() (may, proved Native)
+	}
+
 	// Limited is a Pool with a limit of outstanding replies: see pool.WithOutstanding.
 	Limited interface {
 		// IsBehind reports whether the node answers, but owes a large part of the limit. Then a watchdog waits while

@@ -27,6 +27,7 @@ type Config struct {
 	Name          string
 	ViaClient     bool
 	HooksAreKnown bool // pool.WithoutHooks
+	NoNatives     bool // pool.WithoutNativeCommands
 
 	Wrong error
 }

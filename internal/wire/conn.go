@@ -47,6 +47,7 @@ type conn struct {
 	silence  silence
 	follows  *followed // nil if the client is none of Sentinel
 	heed     heed
+	natives  Native // that its server should have
 
 	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
@@ -63,6 +64,7 @@ type conn struct {
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
 	delivered int      // replies delivered, not yet subtracted from inFlight
+	first     Reply    // of two to one request
 }
 
 var errDone = errors.New("the connection is not needed any more")
@@ -134,7 +136,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		}
 		return nil, moved(ctx, err)
 	}
-	c.asks = asked.identifies()
+	c.asks, c.natives = asked.identifies(), asked.natives
 	noteReached(user, c.net)
 	return c, nil
 }
@@ -249,10 +251,31 @@ func (c *conn) deliver(value any) error {
 		}
 	}
 	c.queue.owed.Add(-1)
-	req.to.Receive(req.tag, r)
 	c.delivered++
+	if req.native != 0 {
+		c.deliverNative(req, r)
+		return nil
+	}
+	req.to.Receive(req.tag, r)
 	return nil
 }
+
+// deliverNative keeps the first of two replies until the other one comes.
+func (c *conn) deliverNative(req queued, r Reply) {
+	c.queue.hearNative(req.native, r.Err)
+	switch {
+	case req.first:
+		c.first = r
+		return
+	case req.native&Look != 0:
+		c.first.Alone = r.Value == nothing
+		r, c.first = c.first, Reply{}
+	}
+	req.to.Receive(req.tag, r)
+}
+
+// nothing is what a node answers to EXISTS if there is no key.
+var nothing any = int64(0)
 
 func (c *conn) explained(err refusal) error {
 	if c.queue.share == nil {
@@ -393,6 +416,9 @@ func (c *conn) end(err error) {
 		err = c.cause
 	case len(lost) > 0:
 		err = cutOffAt(commandName([]any{lost[0].name}), err)
+		if lost[0].native != 0 && isEnd(err) {
+			q.cutAtNativeLocked(lost[0].native)
+		}
 	}
 	err = fmt.Errorf("pool: connection lost: %w", err)
 	if q.severed() {

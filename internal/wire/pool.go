@@ -48,6 +48,9 @@ type Request struct {
 	// reads RESP only until Send returns. Code that passes a request on with other Args must clear RESP.
 	RESP []byte
 
+	// Native says that RESP is this command, which stands for Args: see Natives. With Look, an EXISTS stands behind it.
+	Native Native
+
 	// Reserved marks a request that Send accepts beyond the limit of pool.WithOutstanding, such as the release of a
 	// key. At most 32,768 requests of any kind may be outstanding.
 	Reserved bool
@@ -78,6 +81,9 @@ type Reply struct {
 	Err error
 
 	Fate Fate
+
+	// Alone says that the EXISTS of a request with Look has found no key.
+	Alone bool
 
 	// Resent says that the client has sent the request more than once. The node may execute an earlier sending after
 	// this answer.

@@ -35,6 +35,8 @@ type queue struct {
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
+	natives natives
+
 	migrated func() // called when a Cluster's slots have moved
 	share    *share // nil for a client of several nodes
 
@@ -51,6 +53,9 @@ type queued struct {
 	tag  int
 	view *serverView // of the pool that sent it
 	name string
+
+	native Native // that it was written as; 0 for none
+	first  bool   // the next one has its other reply
 }
 
 var errStopped = errors.New("pool: stream stopped")
@@ -67,23 +72,34 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	before := len(q.requests)
 	if req.asking {
 		q.encoded = append(q.encoded, "*1\r\n$6\r\nASKING\r\n"...)
-		q.requests = append(q.requests, queued{ignored{}, 0, view, "asking"})
-		q.owed.Add(1)
+		q.addLocked(queued{to: ignored{}, view: view, name: "asking"})
 	}
 	if err := q.encode(req); err != nil {
 		return err
 	}
-	q.owed.Add(1)
 	q.within = sooner(q.within, req.Within)
 	name, _ := req.Args[0].(string)
-	q.requests = append(q.requests, queued{req.To, req.Tag, view, name})
+	if req.Native != 0 {
+		name = req.Native.name()
+		q.tryNativeLocked(req.Native)
+	}
+	if req.Native&Look != 0 {
+		q.addLocked(queued{to: ignored{}, view: view, name: name, native: req.Native, first: true})
+		name = "exists"
+	}
+	q.addLocked(queued{to: req.To, tag: req.Tag, view: view, name: name, native: req.Native})
 	if before == 0 {
 		q.nudge()
 	}
 	return nil
 }
 
-// ignored receives the answers to ASKING.
+func (q *queue) addLocked(req queued) {
+	q.requests = append(q.requests, req)
+	q.owed.Add(1)
+}
+
+// ignored receives the answers to ASKING, and the first of two.
 type ignored struct{}
 
 func (ignored) Receive(int, Reply) {}
@@ -115,12 +131,13 @@ func (q *queue) nudge() {
 	}
 }
 
-// scriptsAgain is how long no connection loads scripts after one has ended at that, perhaps by coincidence.
-const scriptsAgain = time.Minute
+// cutAgain is how long no connection loads scripts, or carries native commands, after one has ended at that, perhaps by
+// coincidence.
+const cutAgain = time.Minute
 
 func (q *queue) loadsScripts() bool {
 	at := q.cutAtScripts.Load()
-	return at == nil || time.Since(*at) >= scriptsAgain
+	return at == nil || time.Since(*at) >= cutAgain
 }
 
 func (q *queue) finish() {

@@ -51,6 +51,7 @@ type questions struct {
 	address  string   // of the node
 	known    *loading // the scripts need not be loaded if the server is this one
 	mode     string   // of the node, as its answer to INFO tells it
+	natives  Native   // that its version has
 }
 
 // newQuestions begins with INFO if the connection identifies the server, and otherwise with a PING: that, too, is
@@ -134,7 +135,7 @@ func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 	if !q.identifies() {
 		return nil, nil
 	}
-	q.mode = field(text, "redis_mode")
+	q.mode, q.natives = field(text, "redis_mode"), nativesIn(text)
 	return parseInfo(text, at), nil
 }
 

@@ -140,7 +140,7 @@ func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 		s.Lacks(embedded.Has, "script")
 		for range 3 {
 			require.Equal(s, loads, s.Commands("script"), "no connection loads scripts for a while")
-			time.Sleep(scriptsAgain / 3)
+			time.Sleep(cutAgain / 3)
 			s.restart(p)
 		}
 		require.Greater(s, s.Commands("script"), loads)

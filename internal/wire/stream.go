@@ -266,6 +266,7 @@ func (s *stream) run() {
 				failures = 0
 				for c != nil {
 					c.ready = time.Now()
+					s.beginNatives(c.natives)
 					s.conn.Store(c)
 					s.identify(c)
 					s.opening.Store(nil)

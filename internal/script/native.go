@@ -1,0 +1,133 @@
+package script
+
+import (
+	"sync"
+
+	"github.com/seed14bd9ef4/redsync/internal/wire"
+)
+
+// This file makes commands of newer servers that do what a script does in the usual case. Any other answer than the
+// usual one is followed by the script, which says what it is.
+
+// A native is what a script can be replaced by.
+type native uint8
+
+const (
+	noNative native = iota
+	deletes         // DELEX or DELIFEQ, and EXISTS of the queue
+	prolongs        // SET with IFEQ
+	setsAll         // MSETEX
+)
+
+// MayShorten returns c, an Extend of one name, as one that may also be SET with IFEQ. That shortens a longer TTL, so
+// nobody else may rely on one.
+func (c Command) MayShorten() Command {
+	if c.script == extendScript && c.Args[keyCount] == 1 {
+		c.native = prolongs
+	}
+	return c
+}
+
+// HasNative reports whether a native command can stand for c.
+func (c *Command) HasNative() bool { return c.native != noNative }
+
+// Native returns the native command that stands for c on a node with these abilities, 0 for none. EXISTS goes behind a
+// DELEX once the connection has proved that it allows that: a user who lacks both permissions would make two entries in
+// an ACL LOG.
+func (c *Command) Native(may, proved wire.Native) wire.Native {
+	switch c.native {
+	case deletes:
+		n := may & (wire.DelEx | wire.DelIfEq)
+		if n&proved != 0 {
+			n |= wire.Look
+		}
+		return n
+	case prolongs:
+		return may & wire.SetIfEq
+	case setsAll:
+		return may & wire.MSetEx
+	}
+	return 0
+}
+
+// An Encoding is a Command as RESP, in the forms that nodes need. Free ends it.
+type Encoding struct {
+	c          *Command
+	args, resp *[]byte // nil until needed
+	as         wire.Native
+}
+
+var encodings = sync.Pool{New: func() any { return new([]byte) }}
+
+// Encoding returns the Encoding of c.
+func (c *Command) Encoding() Encoding { return Encoding{c: c} }
+
+// Args returns c as RESP.
+func (e *Encoding) Args() []byte {
+	if e.args == nil {
+		e.args = encodings.Get().(*[]byte)
+		*e.args, _ = wire.AppendCommand((*e.args)[:0], e.c.Args) // every element is a string or an integer
+	}
+	return *e.args
+}
+
+// As returns c as native command n, which Native has returned.
+func (e *Encoding) As(n wire.Native) []byte {
+	if e.as != n {
+		if e.resp == nil {
+			e.resp = encodings.Get().(*[]byte)
+		}
+		*e.resp, e.as = e.c.appendNative((*e.resp)[:0], n), n
+	}
+	return *e.resp
+}
+
+// Free ends the use of what the methods have returned.
+func (e *Encoding) Free() {
+	for _, b := range []*[]byte{e.args, e.resp} {
+		if b != nil {
+			encodings.Put(b)
+		}
+	}
+}
+
+func (c *Command) appendNative(b []byte, n wire.Native) []byte {
+	key, value := c.Args[keyCount+1], c.Args[len(c.Args)-1]
+	switch n &^ wire.Look {
+	case wire.DelEx:
+		b, _ = wire.AppendCommand(b, []any{"delex", key, "ifeq", value})
+	case wire.DelIfEq:
+		b, _ = wire.AppendCommand(b, []any{"delifeq", key, value})
+	case wire.SetIfEq:
+		ttl := value
+		value = c.Args[keyCount+2]
+		b, _ = wire.AppendCommand(b, []any{"set", key, value, "ifeq", value, "px", ttl})
+	case wire.MSetEx:
+		k, _ := c.Args[keyCount].(int)
+		keys := c.Args[keyCount+1:][:k]
+		var room [2*MaxNames + 5]any
+		cmd := append(room[:0], "msetex", k)
+		for _, key := range keys {
+			cmd = append(cmd, key, c.Args[keyCount+1+k])
+		}
+		cmd = append(cmd, "nx", "px", c.Args[keyCount+2+k])
+		b, _ = wire.AppendCommand(b, cmd)
+	}
+	if n&wire.Look != 0 {
+		b, _ = wire.AppendCommand(b, []any{"exists", c.Args[keyCount+2]})
+	}
+	return b
+}
+
+// DoneBy returns what the script of c would have answered, if the answer to its native form is the usual one.
+func (c *Command) DoneBy(reply wire.Reply) (value any, done bool) {
+	switch {
+	case reply.Err != nil:
+		return nil, false
+	case c.native == prolongs:
+		return Mine, reply.Value == "OK"
+	case c.native == setsAll:
+		return Granted, reply.Value == int64(1)
+	}
+	return Mine, reply.Value == int64(1) && reply.Alone
+}
