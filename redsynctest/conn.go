@@ -252,9 +252,12 @@ func (n *Node) losesReply() bool {
 	}
 }
 
-// isOfLock reports whether p, data for a node, contains a request of a lock. Locks send SET and scripts.
+// isOfLock reports whether p, data for a node, contains a request of a lock. Locks send SET and scripts, and to newer servers
+// commands of these.
 func isOfLock(p []byte) bool {
-	for _, command := range []string{"$3\r\nset\r\n", "$7\r\nevalsha\r\n", "$4\r\neval\r\n"} {
+	for _, command := range []string{
+		"$3\r\nset\r\n", "$7\r\nevalsha\r\n", "$4\r\neval\r\n", "$5\r\ndelex\r\n", "$7\r\ndelifeq\r\n", "$6\r\nmsetex\r\n",
+	} {
 		if bytes.Contains(p, []byte(command)) {
 			return true
 		}

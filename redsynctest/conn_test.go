@@ -57,3 +57,12 @@ func TestLoseReplySendsTheRequestFirst(t *testing.T) {
 		assert.True(t, inner.closed.Load())
 	})
 }
+
+func TestRequestsOfLocks(t *testing.T) {
+	for command, of := range map[string]bool{
+		"$3\r\nset": true, "$7\r\nevalsha": true, "$5\r\ndelex": true, "$7\r\ndelifeq": true, "$6\r\nmsetex": true,
+		"$3\r\nget": false, "$5\r\nhello": false,
+	} {
+		assert.Equal(t, of, isOfLock([]byte("*2\r\n"+command+"\r\n$4\r\nname\r\n")), command)
+	}
+}

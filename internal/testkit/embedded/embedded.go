@@ -84,6 +84,7 @@ type Node struct {
 	losing  int                 // how many more messages to subscribers to lose
 	users   map[string]string   // from name to password
 	lacks   map[string]Lack     // by command
+	version version             // see SetVersion
 	bursts  []badreply.Outburst // still to come, one each time the node sends data
 	mute    []*speaker          // connections on which the node sends nothing any more
 
@@ -467,8 +468,8 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	return true
 }
 
-// execute executes a command: a script in the interpreter, any other command in Miniredis. db is
-// the database that the peer has selected.
+// execute executes a command: a script in the interpreter, a command of newer servers here, any other command in
+// Miniredis. db is the database that the peer has selected.
 func (n *Node) execute(peer *server.Peer, db int, name string, args []string) {
 	n.executing.Lock()
 	defer n.executing.Unlock()
@@ -481,6 +482,9 @@ func (n *Node) execute(peer *server.Peer, db int, name string, args []string) {
 			n.traffic += command{time.Now(), "", after}.hash()
 			n.mu.Unlock()
 		}
+		return
+	}
+	if n.native(peer, db, name, args) {
 		return
 	}
 	n.inside.Store(peer)
@@ -512,7 +516,7 @@ func (n *Node) infoServer() string {
 	if n.named != nil {
 		id = *n.named
 	}
-	return fmt.Sprintf("# Server\r\n%suptime_in_seconds:%d\r\n", id, uptime)
+	return fmt.Sprintf("# Server\r\n%s%suptime_in_seconds:%d\r\n", n.version.info(), id, uptime)
 }
 
 // TellRunID makes INFO have this in the place of the line that names the process, as servers do that imitate Redis.
@@ -669,6 +673,7 @@ const (
 )
 
 // Lacks makes clients and scripts unable to use commands, until it is called again for them. The words are those of Redis 7.
+// "SET IFEQ" may only be Missing: then SET does not know IFEQ, and says that the syntax is wrong.
 func (n *Node) Lacks(how Lack, commands ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
