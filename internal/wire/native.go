@@ -104,9 +104,9 @@ func (q *queue) hearNative(what Native, refused error) {
 	switch {
 	case has&what == 0: // another connection, or taken back
 		return
-	case refused == nil, IsWrongType(refused):
+	case refused == nil:
 		proved |= what
-	case !isPassing(refused):
+	case proved&what == 0 && !isPassing(refused), IsUnknown(refused), IsDenied(refused), redis.HasErrorPrefix(refused, "ERR syntax"):
 		has, proved = 0, 0
 	}
 	q.natives.setLocked(has, proved, trying&^what)
@@ -131,9 +131,12 @@ func (n Native) name() string {
 	return "msetex"
 }
 
-// isPassing reports whether a refusal says nothing of the command.
+// isPassing reports whether a refusal says nothing of the command. Redis has no prefix for a DELEX on a list.
 func isPassing(refused error) bool {
-	for _, prefix := range []string{"LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ", "NOREPLICAS ", "NOAUTH "} {
+	for _, prefix := range []string{
+		"LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ", "NOREPLICAS ",
+		"NOAUTH ", "WRONGTYPE ", "ERR Key should be of string type",
+	} {
 		if redis.HasErrorPrefix(refused, prefix) {
 			return true
 		}
