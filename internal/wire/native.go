@@ -106,7 +106,7 @@ func (q *queue) hearNative(what Native, refused error) {
 		return
 	case refused == nil:
 		proved |= what
-	case proved&what == 0 && !isPassing(refused), IsUnknown(refused), IsDenied(refused), redis.HasErrorPrefix(refused, "ERR syntax"):
+	case proved&what == 0 && !isPassing(refused), IsUnknown(refused), IsDenied(refused), redis.HasErrorPrefix(refused, "syntax error"):
 		has, proved = 0, 0
 	}
 	q.natives.setLocked(has, proved, trying&^what)
@@ -135,7 +135,7 @@ func (n Native) name() string {
 func isPassing(refused error) bool {
 	for _, prefix := range []string{
 		"LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ", "NOREPLICAS ",
-		"NOAUTH ", "WRONGTYPE ", "ERR Key should be of string type",
+		"NOAUTH ", "WRONGTYPE ", "Key should be of string type",
 	} {
 		if redis.HasErrorPrefix(refused, prefix) {
 			return true
