@@ -114,8 +114,8 @@ func WithoutIdentity() Option {
 	return func(c *config) { c.Anonymous = true }
 }
 
-// WithoutNativeCommands makes the pool run scripts also on servers with commands that do the same at less cost: DELEX of
-// Redis 8.4, DELIFEQ of Valkey 9.0, SET with IFEQ, and MSETEX. A pool uses them by itself where the version in INFO has
+// WithoutNativeCommands makes the pool run scripts also on servers with commands that do the same at less cost: DELEX and
+// MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0 and MSETEX of 9.1. A pool uses them by itself where the version in INFO has
 // them, and a connection that refuses one goes on with scripts.
 func WithoutNativeCommands() Option {
 	return func(c *config) { c.NoNatives = true }

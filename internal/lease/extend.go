@@ -184,21 +184,10 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 
 // Brief implements quorum.Operation.
 func (e Extension) Brief() quorum.Brief {
-	call := e.claim.Extend(e.ttl, e.heals)
-	if e.lengthens() {
-		call.Command = call.Command.MayShorten()
-	}
-	b := e.lease.terms.brief(quorum.Extend, call)
+	b := e.lease.terms.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
 	b.Disproves, b.Heals = true, e.lease.terms.Heals
 	return b
-}
-
-// lengthens reports that no key can have a longer TTL than e gives it, unless an extension outside this lease has made it
-// longer, which takes the value.
-func (e Extension) lengthens() bool {
-	l, t := e.lease, &e.lease.terms.Timing
-	return !e.heals && t.MinHold == 0 && t.MaxHold == 0 && l.isPrivate()
 }
 
 // Repeat implements quorum.Repeater. If e heals, a lost command may have set the key again: the repetition proves

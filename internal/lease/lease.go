@@ -526,13 +526,6 @@ func (l *Lease) Hide() (private bool) {
 	return !l.value.shown
 }
 
-// isPrivate reports whether only l extends its keys: nobody has seen the value, and no other lease shares them.
-func (l *Lease) isPrivate() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.value.shown && l.rare.use == nil && l.writes == &l.ownWrites && l.sharing() == nil
-}
-
 // ClearAway releases what l, which has ended, left on the nodes, unless another Mutex may have the value.
 func (l *Lease) ClearAway() {
 	if l.Hide() {

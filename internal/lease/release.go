@@ -153,7 +153,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	defer encoding.Free()
 	for i, n := range k.Set.Nodes {
 		as := form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}
-		if as == (form{}) {
+		if as == (form{}) && rel.awaited {
 			as.native = n.Native(&rel.round.Call().Command)
 		}
 		switch {
@@ -518,27 +518,20 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 }
 
 // readNative reads the answer to a native command as that of the script. untold reports that the script must follow: it
-// tells waiters, or what there is. A failed attempt does not ask what else there is.
+// tells waiters, or what there is. So an attempt that has failed sends the script at once: nobody waits for its release,
+// and the process may end.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
 	if as.native == 0 || reply.Fate != wire.Answered {
 		return false
 	}
+	rel.progress[i].deleted = reply.Err == nil && reply.Value == found
 	value, done := rel.round.Call().Command.DoneBy(*reply)
-	answer, err := reply.Value, reply.Err
 	reply.Value, reply.Err = value, nil
-	switch {
-	case done:
-		return false
-	case err == nil && answer == notFound && reply.Alone && rel.isAttempt():
-		reply.Value = script.Missing
-		return false
-	}
-	rel.progress[i].deleted = err == nil && answer == found
-	return true
+	return !done
 }
 
-// What DELEX and DELIFEQ answer.
-var notFound, found any = int64(0), int64(1)
+// found is what DELEX and DELIFEQ answer if they have deleted the value.
+var found any = int64(1)
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held

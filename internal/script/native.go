@@ -8,6 +8,9 @@ import (
 
 // This file makes commands of newer servers that do what a script does in the usual case. Any other answer than the
 // usual one is followed by the script, which says what it is.
+//
+// An extension stays a script. SET with IFEQ can shorten a TTL: if it comes late, after the user has shown the value to
+// code that has extended the lock for longer, two may hold the lock. PEXPIRE with GT does not look at the value.
 
 // A native is what a script can be replaced by.
 type native uint8
@@ -15,18 +18,8 @@ type native uint8
 const (
 	noNative native = iota
 	deletes         // DELEX or DELIFEQ, and EXISTS of the queue
-	prolongs        // SET with IFEQ
 	setsAll         // MSETEX
 )
-
-// MayShorten returns c, an Extend of one name, as one that may also be SET with IFEQ. That shortens a longer TTL, so
-// nobody else may rely on one.
-func (c Command) MayShorten() Command {
-	if c.script == extendScript && c.Args[keyCount] == 1 {
-		c.native = prolongs
-	}
-	return c
-}
 
 // HasNative reports whether a native command can stand for c.
 func (c *Command) HasNative() bool { return c.native != noNative }
@@ -42,8 +35,6 @@ func (c *Command) Native(may, proved wire.Native) wire.Native {
 			n |= wire.Look
 		}
 		return n
-	case prolongs:
-		return may & wire.SetIfEq
 	case setsAll:
 		return may & wire.MSetEx
 	}
@@ -98,10 +89,6 @@ func (c *Command) appendNative(b []byte, n wire.Native) []byte {
 		b, _ = wire.AppendCommand(b, []any{"delex", key, "ifeq", value})
 	case wire.DelIfEq:
 		b, _ = wire.AppendCommand(b, []any{"delifeq", key, value})
-	case wire.SetIfEq:
-		ttl := value
-		value = c.Args[keyCount+2]
-		b, _ = wire.AppendCommand(b, []any{"set", key, value, "ifeq", value, "px", ttl})
 	case wire.MSetEx:
 		k, _ := c.Args[keyCount].(int)
 		keys := c.Args[keyCount+1:][:k]
@@ -124,8 +111,6 @@ func (c *Command) DoneBy(reply wire.Reply) (value any, done bool) {
 	switch {
 	case reply.Err != nil:
 		return nil, false
-	case c.native == prolongs:
-		return Mine, reply.Value == "OK"
 	case c.native == setsAll:
 		return Granted, reply.Value == int64(1)
 	}

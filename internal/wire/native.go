@@ -20,8 +20,7 @@ type Native uint8
 
 // The commands, and since when servers have them.
 const (
-	SetIfEq Native = 1 << iota // SET key value IFEQ value: Redis 8.4, Valkey 8.1
-	DelEx                      // DELEX key IFEQ value: Redis 8.4
+	DelEx   Native = 1 << iota // DELEX key IFEQ value: Redis 8.4
 	DelIfEq                    // DELIFEQ key value: Valkey 9.0
 	MSetEx                     // MSETEX: Redis 8.4, Valkey 9.1
 
@@ -35,9 +34,9 @@ const (
 func nativesIn(text string) Native {
 	version := field(text, "redis_version")
 	if valkey := field(text, "valkey_version"); valkey != "" {
-		return since(valkey, 8, 1, SetIfEq) | since(valkey, 9, 0, DelIfEq) | since(valkey, 9, 1, MSetEx)
+		return since(valkey, 9, 0, DelIfEq) | since(valkey, 9, 1, MSetEx)
 	}
-	return since(version, 8, 4, SetIfEq|DelEx|MSetEx)
+	return since(version, 8, 4, DelEx|MSetEx)
 }
 
 // since returns n if version is major.minor or later.
@@ -106,7 +105,7 @@ func (q *queue) hearNative(what Native, refused error) {
 		return
 	case refused == nil:
 		proved |= what
-	case proved&what == 0 && !isPassing(refused), IsUnknown(refused), IsDenied(refused), redis.HasErrorPrefix(refused, "syntax error"):
+	case proved&what == 0 && !isPassing(refused), IsUnknown(refused), IsDenied(refused):
 		has, proved = 0, 0
 	}
 	q.natives.setLocked(has, proved, trying&^what)
@@ -121,8 +120,6 @@ func (q *queue) cutAtNativeLocked(what Native) {
 // name is for errors.
 func (n Native) name() string {
 	switch n & allNative {
-	case SetIfEq:
-		return "set"
 	case DelEx:
 		return "delex"
 	case DelIfEq:
