@@ -57,7 +57,7 @@ func TestNativeCommandsStandForScripts(t *testing.T) {
 			}
 		}
 		scripts, deletions, looks := f.scripts(), f.deletions(), f.commands("exists")
-		m := f.obtains()
+		m := f.held()
 		f.unlock(m)
 		f.noKeys()
 		assert.Equal(t, 5-native, f.scripts()-scripts)
@@ -83,25 +83,25 @@ func TestNativeCommandsStandForScripts(t *testing.T) {
 func TestNativeCommandsSayWhatScriptsSay(t *testing.T) {
 	scenes := map[string]func(f field) any{
 		"its key is gone": func(f field) any {
-			m := f.obtains()
+			m := f.held()
 			f.drop("lock")
 			ok, err := m.Unlock()
 			return fmt.Sprint(ok, err)
 		},
 		"it is another's": func(f field) any {
-			m := f.obtains()
+			m := f.held()
 			f.sets("lock", "theirs", minute, allNodes...)
 			ok, err := m.Unlock()
 			return fmt.Sprint(ok, err)
 		},
 		"it is another's on two nodes": func(f field) any {
-			m := f.obtains()
+			m := f.held()
 			f.sets("lock", "theirs", minute, 0, 1)
 			ok, err := m.Unlock()
 			return fmt.Sprint(ok, err)
 		},
 		"it is a list": func(f field) any {
-			m := f.obtains()
+			m := f.held()
 			f.drop("lock")
 			for _, n := range f.nodes {
 				must(n.Push("lock", "x"))
@@ -118,7 +118,7 @@ func TestNativeCommandsSayWhatScriptsSay(t *testing.T) {
 			return fmt.Sprint(ok, err)
 		},
 		"readers have it": func(f field) any {
-			m := f.obtains()
+			m := f.held()
 			f.drop("lock")
 			reader := f.obtains(redsync.WithShared())
 			ok, err := m.Unlock()
@@ -160,7 +160,7 @@ func (f field) outcomeOf(scene func(f field) any) string {
 // A waiter of another process learns of the release before Unlock returns: the process may exit then.
 func TestNativeReleaseTellsWaiters(t *testing.T) {
 	natively(t, func(t *testing.T, f field) {
-		m, b := f.obtains(), f.process()
+		m, b := f.held(), f.process()
 		f.closes(b)
 		b = b.With(redsync.WithRetryDelay(minute), forever)
 		got := make(chan time.Duration)
@@ -170,13 +170,9 @@ func TestNativeReleaseTellsWaiters(t *testing.T) {
 			got <- time.Since(begin)
 		}()
 		time.Sleep(sec)
-		deletions := f.deletions()
+		deletions, scripts := f.deletions(), f.scripts()
 		f.unlock(m)
-		told := 0
-		for _, n := range f.nodes {
-			told += n.Commands("publish")
-		}
-		assert.GreaterOrEqual(t, told, 3)
+		assert.GreaterOrEqual(t, f.commands("evalsha"), scripts+3)
 		assert.Less(t, <-got, sec+50*ms)
 		assert.Greater(t, f.deletions(), deletions)
 		f.noKeys()
@@ -188,6 +184,9 @@ func TestNativeReleaseTellsWaiters(t *testing.T) {
 func TestNativeCommandsThatAreRefused(t *testing.T) {
 	for how, lack := range map[string]embedded.Lack{"missing": embedded.Missing, "denied": embedded.Denied, "closing": embedded.Closing} {
 		for _, command := range []string{"delex", "exists", "msetex"} {
+			if how == "closing" && command == "exists" {
+				continue // every server and proxy has it
+			}
 			for _, used := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s is %s, used %v", command, how, used), func(t *testing.T) {
 					play(t, func(f field) {
@@ -203,15 +202,21 @@ func TestNativeCommandsThatAreRefused(t *testing.T) {
 						for range 4 {
 							m := f.locks(patient()...)
 							f.extends(m)
-							if how != "closing" {
+							if synctest.Wait(); how != "closing" {
 								f.keysOn(5)
 							}
 							f.unlock(m)
+							synctest.Wait()
 							names := locked(f, f.NewMultiMutex([]string{"a", "b"}, patient()...))
 							f.unlock(names)
+							synctest.Wait()
 						}
 						f.noKeys()
-						assert.LessOrEqual(t, f.commands(command)-before, 5)
+						most := 5 // and once more, if a connection that has proved it ends at it
+						if used && how == "closing" {
+							most = 10
+						}
+						assert.LessOrEqual(t, f.commands(command)-before, most)
 					})
 				})
 			}
@@ -225,7 +230,7 @@ func TestNativeReleaseWhoseRepliesAreLost(t *testing.T) {
 	for _, fault := range []embedded.Fault{{LoseReply: true}, {LoseCommand: true}} {
 		for _, command := range []string{"delex", "delifeq", "exists"} {
 			natively(t, func(t *testing.T, f field) {
-				m, b := f.obtains(), f.process()
+				m, b := f.held(), f.process()
 				f.closes(b)
 				for i := range 3 {
 					f.nodes[i].On(command, 1, fault)
@@ -241,6 +246,7 @@ func TestNativeReleaseWhoseRepliesAreLost(t *testing.T) {
 				_, _ = m.Unlock()
 				require.NoError(t, <-got)
 				assert.Less(t, time.Since(begin), sec)
+				time.Sleep(3 * sec)
 				f.noKeys()
 				f.nobodyWaits()
 			})
@@ -252,7 +258,7 @@ func TestNativeReleaseWhoseRepliesAreLost(t *testing.T) {
 func TestNativeCommandsOfServersThatChange(t *testing.T) {
 	play(t, func(f field) {
 		for _, version := range []string{"Redis 8.6.3", "Redis 7.0.15", "Valkey 9.1.2", "", "Valkey 8.1.0"} {
-			m := f.obtains()
+			m := f.held()
 			for i := range f.nodes {
 				f.nodes[i].Kill()
 				f.nodes[i].SetVersion(version)

@@ -31,10 +31,13 @@ func (c *Command) Native(may, proved wire.Native) wire.Native {
 	switch c.native {
 	case deletes:
 		n := may & (wire.DelEx | wire.DelIfEq)
-		if n&proved != 0 {
-			n |= wire.Look
+		switch {
+		case n&proved == 0:
+			return n
+		case may&wire.Look == 0: // another request tries it
+			return 0
 		}
-		return n
+		return n | wire.Look
 	case setsAll:
 		return may & wire.MSetEx
 	}

@@ -267,7 +267,7 @@ func (c *conn) deliverNative(req queued, r Reply) {
 	case req.first:
 		c.first = r
 		return
-	case req.native&Look != 0:
+	case req.native == Look:
 		c.first.Alone = r.Value == nothing
 		r, c.first = c.first, Reply{}
 	}

@@ -24,19 +24,16 @@ const (
 	DelIfEq                    // DELIFEQ key value: Valkey 9.0
 	MSetEx                     // MSETEX: Redis 8.4, Valkey 9.1
 
-	// Look says that a second command stands behind the first. It is no command.
-	Look
-
-	allNative = Look - 1
+	Look // EXISTS of another key behind a DELEX or DELIFEQ
 )
 
 // nativesIn returns the commands of the server that has answered INFO with text.
 func nativesIn(text string) Native {
 	version := field(text, "redis_version")
 	if valkey := field(text, "valkey_version"); valkey != "" {
-		return since(valkey, 9, 0, DelIfEq) | since(valkey, 9, 1, MSetEx)
+		return since(valkey, 9, 0, DelIfEq|Look) | since(valkey, 9, 1, MSetEx)
 	}
-	return since(version, 8, 4, DelEx|MSetEx)
+	return since(version, 8, 4, DelEx|Look|MSetEx)
 }
 
 // since returns n if version is major.minor or later.
@@ -87,13 +84,12 @@ func (q *queue) beginNatives(has Native) {
 
 func (q *queue) tryNativeLocked(what Native) {
 	if has, proved, trying := q.natives.get(); has&what&^proved != 0 && trying == 0 {
-		q.natives.setLocked(has, proved, what&allNative)
+		q.natives.setLocked(has, proved, what&^proved)
 	}
 }
 
 // hearNative notes how the node has answered a command, nil for well.
 func (q *queue) hearNative(what Native, refused error) {
-	what &= allNative
 	if _, proved, trying := q.natives.get(); refused == nil && proved&what != 0 && trying&what == 0 {
 		return
 	}
@@ -112,20 +108,22 @@ func (q *queue) hearNative(what Native, refused error) {
 }
 
 func (q *queue) cutAtNativeLocked(what Native) {
-	if _, proved, _ := q.natives.get(); what&allNative&^proved != 0 {
+	if _, proved, _ := q.natives.get(); what&^proved != 0 {
 		q.natives.cut = time.Now()
 	}
 }
 
 // name is for errors.
 func (n Native) name() string {
-	switch n & allNative {
+	switch n {
 	case DelEx:
 		return "delex"
 	case DelIfEq:
 		return "delifeq"
+	case MSetEx:
+		return "msetex"
 	}
-	return "msetex"
+	return "exists"
 }
 
 // isPassing reports whether a refusal says nothing of the command. Redis has no prefix for a DELEX on a list.

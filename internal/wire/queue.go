@@ -79,15 +79,19 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	}
 	q.within = sooner(q.within, req.Within)
 	name, _ := req.Args[0].(string)
-	if req.Native != 0 {
-		name = req.Native.name()
-		q.tryNativeLocked(req.Native)
+	native := req.Native
+	if native != 0 {
+		q.tryNativeLocked(native)
 	}
-	if req.Native&Look != 0 {
-		q.addLocked(queued{to: ignored{}, view: view, name: name, native: req.Native, first: true})
-		name = "exists"
+	if native&Look != 0 {
+		native &^= Look
+		q.addLocked(queued{to: ignored{}, view: view, name: native.name(), native: native, first: true})
+		native = Look
 	}
-	q.addLocked(queued{to: req.To, tag: req.Tag, view: view, name: name, native: req.Native})
+	if native != 0 {
+		name = native.name()
+	}
+	q.addLocked(queued{to: req.To, tag: req.Tag, view: view, name: name, native: native})
 	if before == 0 {
 		q.nudge()
 	}
