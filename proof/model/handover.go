@@ -13,8 +13,11 @@ import (
 // key again. If the giver's connection is lost, the node executes the extension late or never.
 //
 // Instead of unlocking, the giver may show its value to an adopter in another process. The
-// adopter extends the lock with that value, holds it, and unlocks it. The giver and the adopter
-// share one hold.
+// adopter extends the lock with that value, for longer than the giver does, holds it, and unlocks it. The giver
+// and the adopter share one hold.
+//
+// The giver's extension may also be SET IFEQ, which sets the TTL of a key that has our value, even if that shortens
+// it.
 
 type handState struct {
 	key      handKey
@@ -22,6 +25,7 @@ type handState struct {
 	validity [numHands]uint8 // ticks for which each participant still believes that it holds the lock
 	phase    [numHands]lockPhase
 	extends  message // the giver's extension
+	native   bool    // it is SET IFEQ
 	age      uint8   // ticks since the extension was sent
 	release  message // of our value
 	settled  bool    // the release is known to have left nothing behind
@@ -47,11 +51,14 @@ const (
 	numHands
 )
 
-const handTTL = 3
+const (
+	handTTL  = 3
+	adoptTTL = 4
+)
 
 // Each field of handFlaws weakens a rule: see handRules.
 type handFlaws struct {
-	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn, handsShown, dropsShown bool
+	fresh, alsoReleases, unlocksAgain, ownTrail, extendsOn, handsShown, dropsShown, nativeShown, showsEarly bool
 }
 
 var handRules = []struct {
@@ -65,6 +72,8 @@ var handRules = []struct {
 	{"the giver's extensions go on", "6 waiting, hand-over", "the giver's extensions have ended before the lock is handed over", handFlaws{extendsOn: true}},
 	{"a value that was shown is handed over", "6 waiting, hand-over", "a value that was shown is not passed to another hold, because any client that knows it may release it", handFlaws{handsShown: true}},
 	{"the giver's next Lock releases a value that was shown", "api, a value that was shown", "a giver that locks again does not release a value that it has shown, because the adopter may hold the lock with it", handFlaws{dropsShown: true}},
+	{"SET IFEQ of a value that was shown", "2 validity, extend", "a value that was shown is extended by the script, which never shortens a TTL, because an adopter may rely on a longer one", handFlaws{nativeShown: true}},
+	{"a value is shown while SET IFEQ is on its way", "2 validity, extend", "if an adopter may have a longer TTL, a value is not shown while SET IFEQ of it may still be executed", handFlaws{showsEarly: true}},
 }
 
 func handOverCases() []Case {
@@ -124,9 +133,18 @@ func (f handFlaws) giver(s handState, do func(Step, handState)) {
 		t := s
 		t.extends, t.age = flying, 0
 		do(Step{"{c} sends an extension", Choice, giver, 0}, t)
+		if !s.shown || f.nativeShown {
+			t.native = true
+			do(Step{"{c} sends SET IFEQ", Choice, giver, 0}, t)
+		}
 	}
 	switch {
 	case !over:
+		if !s.shown && (!s.native || f.showsEarly) {
+			t := s
+			t.shown = true
+			do(Step{"{c} SHOWS its value", Choice, giver, 0}, t)
+		}
 		if s.extends == flying && !f.extendsOn {
 			return // Unlock waits for its extensions, or for the loss of their connection
 		}
@@ -135,8 +153,6 @@ func (f handFlaws) giver(s handState, do func(Step, handState)) {
 			return
 		}
 		f.unlock(s, do)
-		s.shown = true
-		do(Step{"{c} SHOWS its value", Choice, giver, 0}, s)
 	case !s.again && f.unlocksAgain:
 		s.again, s.release = true, flying
 		do(Step{"{c} unlocks AGAIN and sends a release", Choice, giver, 0}, s)
@@ -184,7 +200,7 @@ func (f handFlaws) part(s handState, do func(Step, handState)) {
 func adopt(s handState, do func(Step, handState)) {
 	switch {
 	case s.shown && s.phase[adopter] == idle && s.key == ourKey:
-		s.left, s.validity[adopter], s.phase[adopter] = handTTL, handTTL, held
+		s.left, s.validity[adopter], s.phase[adopter] = adoptTTL, adoptTTL, held
 		do(Step{"{c} extends and HOLDS the lock", Choice, adopter, 0}, s)
 	case s.phase[adopter] == held && s.validity[giver] == 0: // an earlier unlock would end the giver's hold too
 		s.validity[adopter], s.phase[adopter] = 0, over
@@ -202,7 +218,7 @@ func (f handFlaws) extension(s handState, do func(Step, handState)) {
 	}
 	t := s
 	executed := t.extend()
-	t.extends = unknown
+	t.extends, t.native = unknown, false
 	if s.extends == flying {
 		t.extends = answered
 		if left := handTTL - s.age; executed && s.phase[giver] == held && s.validity[giver] > 0 && s.age < handTTL {
@@ -216,12 +232,15 @@ func (f handFlaws) extension(s handState, do func(Step, handState)) {
 	do(Step{"the node executes {c}'s extension", Work, giver, 0}, t)
 }
 
-// extend executes an extension that sets a missing key again. It reports whether the key had our value
-// before.
+// extend executes an extension that sets a missing key again, or SET IFEQ, which does not. It reports whether the
+// key had our value before.
 func (s *handState) extend() bool {
 	there := s.key == ourKey
-	if s.key != rivalKey {
-		s.key, s.left = ourKey, handTTL
+	switch {
+	case s.native && there:
+		s.left = handTTL
+	case !s.native && s.key != rivalKey:
+		s.key, s.left = ourKey, max(s.left, handTTL)
 	}
 	return there
 }

@@ -14,6 +14,10 @@ import (
 // sent. At most two messages of a call are on their way to a node at once. A wake-up arrives as soon as
 // it is sent. The model has no time: a timer may fire at any moment. The model checks that calls make
 // progress without timers where they must.
+//
+// A release that moves no ticket may be two commands of the server in place of the script: DELEX, which deletes the
+// key if it has our value, and behind it EXISTS of the queue. If the answers are not enough, the client sends the
+// script. Any node may execute any such release in either form, so that sets mixed by node are covered.
 
 const maxCalls = 3
 
@@ -48,9 +52,14 @@ const (
 	releasing // the release is on its way
 	turning   // the release is on its way, followed by the acquire of the next attempt
 	undoing   // the acquire is on its way, followed by its release
+	checking  // DELEX was executed, EXISTS is behind it
+	telling   // DELEX and EXISTS were not enough: the client sends the script
 )
 
 func (s slot) onTheWay() bool { return s >= acquiring }
+
+// isAhead reports whether the message is ahead of all that other calls of the process send later.
+func (s slot) isAhead() bool { return s.onTheWay() && s != telling }
 
 type queuePhase uint8
 
@@ -74,6 +83,7 @@ type queueCall struct {
 	queued bool   // its ticket may be in queues
 	leaves bool   // its releases take the ticket out of the queues
 	enters uint8  // 1 + the call whose ticket its release puts into the queues
+	native bool   // its release may be DELEX and EXISTS
 	before uint8  // calls ahead of it in a quorum of queues when its attempt began, as bits
 }
 
@@ -98,6 +108,8 @@ type queueBounds struct {
 	grace   bool  // a single wake-up starts an attempt, unless that is hopeless; otherwise a quorum of nodes must be free
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
+	native  uint8 // the calls whose releases may be DELEX and EXISTS, as bits
+	exits   bool  // a first attempt may be the only one, a node may deny DELEX, and one process may exit after its release
 	losses  uint8 // of acquires, or of the replies to them
 	deaths  uint8
 	deaf    bool  // no call can win
@@ -109,7 +121,7 @@ type queueBounds struct {
 type queueFlaws struct {
 	lookFirst, dequeued, onlyDeleted, silentRollback, wakesItself, dropsWakes, onlyWoken bool
 	stays, lets, unlockStays, notEntered, triesOnce, cancelsSilently                     bool
-	hearsIgnored, hopes, neverLate                                                       bool
+	hearsIgnored, hopes, neverLate, asksFirst, endsSilently, returnsEarly                bool
 }
 
 // sized returns the bounds for a mutation, which takes less time than the sound model.
@@ -141,6 +153,11 @@ var (
 	queueIgnored  = queueBounds{name: "two processes ignore a majority", process: []uint8{0, 1}, ignores: [maxCalls]uint8{3, 3, 0}, orderly: true, grace: true, deaf: true, size: Medium}
 	queueMissing  = queueBounds{name: "readers, and a node without the writer's key", process: []uint8{0, 1, 2}, reach: [maxCalls]uint8{3, 7, 7}, shares: 6, orderly: true, grace: true, patient: true, size: Medium}
 	queueLate     = queueBounds{name: "two nodes are late for the second, one for the first", process: []uint8{0, 1}, late: [maxCalls]uint8{4, 3, 0}, fair: true, early: true}
+	queueNative   = queueBounds{name: "two processes, DELEX", process: []uint8{0, 1}, orderly: true, native: 3, exits: true}
+	queueNatives  = queueBounds{name: "three processes, the first with DELEX", process: []uint8{0, 1, 2}, orderly: true, patient: true, native: 1, size: Large}
+	queueOne      = queueBounds{name: "one process, DELEX", process: []uint8{0, 0}, early: true, native: 3, exits: true}
+	queueHalf     = queueBounds{name: "one node is down, DELEX", process: []uint8{0, 1}, reach: [maxCalls]uint8{3, 3, 0}, early: true, orderly: true, grace: true, native: 3, exits: true}
+	queueRow      = queueBounds{name: "two processes, one with a line, DELEX", process: []uint8{0, 1, 0}, orderly: true, patient: true, native: 7, size: Large}
 	queueFastLine = queueBounds{name: "two processes, one with a line, attempts follow at once", process: []uint8{0, 1, 0}, size: Large}
 )
 
@@ -164,6 +181,9 @@ var queueRules = []struct {
 	{"nodes that do not count are heard", "6 waiting", "a waiter does not count as free the nodes whose grants would not count for it", queueIgnored, queueFlaws{hearsIgnored: true}},
 	{"a hopeless attempt", "6 waiting", "a wake-up by fewer nodes than a quorum starts no attempt if too many of the others have refused the last one, and none of these has woken it", queueMissing, queueFlaws{hopes: true}},
 	{"late nodes are never heard", "6 waiting", "late nodes do not count as free only if the others can make a quorum", queueLate, queueFlaws{neverLate: true}},
+	{"EXISTS before DELEX", "6 waiting", "EXISTS of the queue is behind DELEX, so that it sees each waiter that was refused because of the key", queueNative, queueFlaws{asksFirst: true}},
+	{"no script behind DELEX", "6 waiting", "if EXISTS finds a queue, the script of the release follows, although DELEX has deleted", queueNative, queueFlaws{endsSilently: true}},
+	{"Unlock returns before the script", "6 waiting", "a node votes for a release only when no script need follow: after Unlock the process may exit", queueNative, queueFlaws{returnsEarly: true}},
 	{"the attempt behind a release is the only one", "6 waiting", "a call that tried right behind a release, without queueing, tries again in the queues", queueLine.sized(Medium), queueFlaws{triesOnce: true}},
 }
 
@@ -171,6 +191,7 @@ func queueCases() (cases []Case) {
 	for _, b := range []queueBounds{
 		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority, queueDown,
 		queueDeath, queueFast, queueFastLine, queueIgnored, queueMissing, queueLate,
+		queueNative, queueOne, queueHalf, queueNatives, queueRow,
 	} {
 		cases = append(cases, Case{Model: "queue", Name: b.name, Size: b.size, Explore: queue{b, queueFlaws{}}.explore})
 	}
@@ -252,6 +273,9 @@ func (q queue) next(s queueState, do func(Step, queueState)) {
 		q.call(s, c, do)
 		for n := range s.nodes {
 			q.node(s, c, n, do)
+		}
+		if q.exits && s.died == 0 && s.calls[c].native {
+			q.exit(s, c, do)
 		}
 		if s.died < q.deaths && s.calls[c].phase != away && s.calls[c].phase < gone {
 			q.die(s, c, do)
@@ -457,6 +481,12 @@ func (q queue) makeFirstTry(s *queueState, c int) {
 // rollBack ends an attempt that has failed, and sends its release.
 func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 	call := &s.calls[c]
+	if q.exits && q.native&bit(c) != 0 && call.phase == barging && q.firstInLine(&s, q.process[c]) < 0 {
+		t := s
+		t.calls[c] = queueCall{phase: gone, native: true}
+		q.release(&t, c)
+		do(Step{"{c} fails, takes its grants back and goes", Choice, c, 0}, t)
+	}
 	grants, refusals, _, _ := q.answers(&s, c)
 	heard := grants+refusals >= quorum
 	switch {
@@ -595,6 +625,7 @@ func (q queue) unlock(s queueState, c int, do func(Step, queueState)) {
 	q.release(&s, c)
 	next := q.firstInLine(&s, q.process[c])
 	if next < 0 {
+		s.calls[c].native = q.native&bit(c) != 0 && !s.calls[c].leaves
 		do(Step{"{c} unlocks", Choice, c, 0}, s)
 		return
 	}
@@ -630,6 +661,30 @@ func (q queue) die(s queueState, c int, do func(Step, queueState)) {
 	do(Step{"{c} DIES", Choice, c, 0}, s)
 }
 
+// exit ends the process of call c, if it has no other call, once a quorum of nodes has voted for the release: then
+// Unlock has returned. The client sends nothing more.
+func (q queue) exit(s queueState, c int, do func(Step, queueState)) {
+	if bits.OnesCount8(ofProcess(q.process, c)) > 1 {
+		return
+	}
+	votes, open := 0, false
+	for i := range s.nodes {
+		at := &s.nodes[i].slots[c]
+		open = open || at.onTheWay()
+		if *at == nothing && q.reaches(c, i) || *at == telling && q.returnsEarly && s.nodes[i].lock != mark(c) {
+			votes++
+		}
+		if *at == telling {
+			*at = nothing
+		}
+	}
+	if votes >= quorum && open {
+		s.died++
+		s.calls[c].phase = dead
+		do(Step{"{c}'s process EXITS", Choice, c, 0}, s)
+	}
+}
+
 // node adds the steps in which a node executes a message of call c.
 func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 	n := &s.nodes[node]
@@ -638,7 +693,7 @@ func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 		return
 	}
 	for earlier := range c {
-		if q.process[earlier] == q.process[c] && n.slots[earlier].onTheWay() {
+		if q.process[earlier] == q.process[c] && n.slots[earlier].isAhead() {
 			return // the earlier call's message was sent first
 		}
 	}
@@ -649,9 +704,65 @@ func (q queue) node(s queueState, c, node int, do func(Step, queueState)) {
 		}
 		q.executeAcquire(&s, c, node)
 		do(Step{"node {n} executes {c}'s acquire", Work, c, node}, s)
-	case releasing, turning:
+	case releasing, turning, telling:
+		if s.calls[c].native && n.slots[c] != telling {
+			q.executeFirst(s, c, node, do)
+		}
 		q.executeRelease(&s, c, node)
 		do(Step{"node {n} executes {c}'s release", Work, c, node}, s)
+	case checking:
+		q.executeSecond(s, c, node, do)
+	}
+}
+
+// executeFirst adds the steps of the first of the two commands: DELEX, or EXISTS in a mutation.
+func (q queue) executeFirst(s queueState, c, node int, do func(Step, queueState)) {
+	t := s
+	n := &t.nodes[node]
+	n.slots[c] = checking
+	switch {
+	case !q.asksFirst:
+		n.drop(c)
+	case n.queue != 0:
+		n.drop(c)
+		t.follow(c, node)
+	}
+	do(Step{"node {n} executes {c}'s first command of two", Work, c, node}, t)
+	if !q.exits {
+		return
+	}
+	s.follow(c, node)
+	do(Step{"node {n} denies {c}'s DELEX", Choice, c, node}, s)
+}
+
+// executeSecond adds the steps of the second. The script may follow although nobody waits: if the answer is lost,
+// or the caller must know whose key is there.
+func (q queue) executeSecond(s queueState, c, node int, do func(Step, queueState)) {
+	n := &s.nodes[node]
+	if q.asksFirst {
+		n.drop(c)
+	}
+	if n.queue == 0 || q.asksFirst || q.endsSilently {
+		t := s
+		t.nodes[node].slots[c] = nothing
+		do(Step{"node {n} executes EXISTS, which ends {c}'s release", Work, c, node}, t)
+	}
+	s.follow(c, node)
+	do(Step{"node {n} executes EXISTS, and {c} must send the script", Work, c, node}, s)
+}
+
+// follow notes that call c must send the script of its release. It cannot if its process has exited.
+func (s *queueState) follow(c, node int) {
+	at := &s.nodes[node].slots[c]
+	if *at = telling; s.calls[c].phase == dead {
+		*at = nothing
+	}
+}
+
+// drop deletes the key of call c.
+func (n *queueNode) drop(c int) {
+	if n.lock == mark(c) {
+		n.lock = 0
 	}
 }
 
@@ -717,9 +828,7 @@ func (q queue) isFirst(queue uint8, c int) bool {
 func (q queue) executeRelease(s *queueState, c, node int) {
 	n, call := &s.nodes[node], s.calls[c]
 	deleted := n.lock == mark(c) || n.reads&bit(c) != 0
-	if n.lock == mark(c) {
-		n.lock = 0
-	}
+	n.drop(c)
 	n.reads &^= bit(c)
 	if call.leaves {
 		n.queue &^= bit(c)

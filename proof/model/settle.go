@@ -10,15 +10,20 @@ import (
 //
 // Two commands set the value: the acquire, and an extension that sets missing keys again. The client
 // sends each once. If the node does not have the script of a command, it answers that it has run nothing,
-// and the client may then send the script in full. A release follows. It is settled once its client knows
-// that the value is gone and that nothing can set it any more. When a connection is lost, the node
-// executes the commands in flight late or never, and the client learns that their fate is unknown.
+// and the client may then send the script in full. A command of the server that sets several keys or none,
+// MSETEX, may do the same. A release follows. It is settled once its client knows that the value is gone and
+// that nothing can set it any more. When a connection is lost, the node executes the commands in flight late
+// or never, and the client learns that their fate is unknown.
 //
 // On an ordered connection the node executes the commands in the order in which the client sent them,
 // and the replies arrive in that order. Without order both may happen in any order.
 //
 // If the connection is lost before the acquire is answered, the client may send it once more, on the next connection:
 // the repetition. Its answer tells nothing of the first sending.
+//
+// On an ordered connection the first release may be DELEX, which deletes the key if it has the value, and behind it
+// EXISTS of the queue. The script, which tells who waits, follows unless DELEX has found the value and nobody
+// waits. For a rollback DELEX need not have found it.
 
 const (
 	maxSetters  = 3
@@ -36,6 +41,10 @@ type settleState struct {
 	settled  bool
 	replaced bool // the first connection was lost
 	forgiven bool // the client takes the acquire for answered
+	native   bool // the release under way is DELEX and EXISTS, and DELEX was executed or denied
+	denied   bool // it was denied
+	nobody   bool // EXISTS has found no queue
+	waits    bool // somebody was refused because of the value, and no script has told it since
 }
 
 // A message says how far a command has got.
@@ -62,11 +71,13 @@ type settleBounds struct {
 	ordered bool // one connection at a time, each of them ordered
 	lossy   bool // a connection may be lost
 	repeats bool // the acquire may be repeated
+	native  bool // the first release may be DELEX and EXISTS
 }
 
 // Each field of settleFlaws weakens a rule: see settleRules.
 type settleFlaws struct {
 	trusting, anyOrder, overtakes, lateFull, once, forgives, uncounted bool
+	missingIsOurs, errorIsMissing, halfIsEnough                        bool
 }
 
 type settle struct {
@@ -78,6 +89,7 @@ var (
 	settleOrdered = settleBounds{name: "an ordered connection, that may be lost", ordered: true, lossy: true}
 	settleAny     = settleBounds{name: "connections without order"}
 	settleRepeat  = settleBounds{name: "an ordered connection, that may be lost, and an acquire that is repeated", ordered: true, lossy: true, repeats: true}
+	settleNative  = settleBounds{name: "an ordered connection, that may be lost, an acquire that is repeated, and DELEX", ordered: true, lossy: true, repeats: true, native: true}
 	settleScatter = settleBounds{name: "connections without order, that may be lost, and an acquire that is repeated", lossy: true, repeats: true}
 )
 
@@ -93,10 +105,13 @@ var settleRules = []struct {
 	{"a release is sent once", "1 rounds, settling", "a release that did not settle is repeated", settleOrdered, settleFlaws{once: true}},
 	{"the answer to the repetition settles the acquire", "1 rounds, sending", "the answer to a repetition says nothing of the first sending, whose fate stays unknown", settleRepeat, settleFlaws{forgives: true}},
 	{"the repetition is not counted", "1 rounds, sending", "a value that a release finds settles it only if one command was sent that sets it, and a repetition is another one", settleRepeat, settleFlaws{uncounted: true}},
+	{"0 is read as ours", "1 rounds, settling", "only DELEX that has deleted has found the value: 0 says that it is missing, or another's", settleNative, settleFlaws{missingIsOurs: true}},
+	{"an error is read as 0", "1 rounds, settling", "a node that denies DELEX, or does not know it, gets the script", settleNative, settleFlaws{errorIsMissing: true}},
+	{"the answered half is enough", "6 waiting", "if the connection is lost before EXISTS is answered, the script is sent, although DELEX has deleted", settleNative, settleFlaws{halfIsEnough: true}},
 }
 
 func settleCases() (cases []Case) {
-	for _, b := range []settleBounds{settleOrdered, settleAny, settleRepeat, settleScatter} {
+	for _, b := range []settleBounds{settleOrdered, settleAny, settleRepeat, settleScatter, settleNative} {
 		cases = append(cases, Case{Model: "settle", Name: b.name, Explore: settle{b, settleFlaws{}}.explore})
 	}
 	return cases
@@ -123,8 +138,11 @@ func wrongSettle(s settleState) string {
 	if !s.settled {
 		return ""
 	}
-	if s.key {
+	switch {
+	case s.key:
 		return "the node has the value although the release is settled"
+	case s.waits:
+		return "nobody has told the waiter although the release is settled"
 	}
 	for _, c := range s.setters {
 		if (c.at == flying || c.at == stray) && !c.noScript {
@@ -144,6 +162,11 @@ func (m settle) next(s settleState, do func(Step, settleState)) {
 	m.releases(s, do)
 	if m.lossy && !s.replaced {
 		m.lose(s, do)
+	}
+	if s.key && m.native && !s.waits {
+		t := s
+		t.waits = true
+		do(Step{Text: "somebody is refused and enters the queue", Kind: Choice}, t)
 	}
 	if s.key {
 		s.key = false
@@ -242,16 +265,62 @@ func (m settle) releases(s settleState, do func(Step, settleState)) {
 		if m.ordered && !m.overtakes && s.anybodyFlying() {
 			return
 		}
-		s.found, s.key, s.release = s.key, false, replying
+		if m.native && s.sent == 1 {
+			m.executeNative(s, do)
+			if s.native {
+				return
+			}
+		}
+		s.found, s.waits, s.key, s.release = s.found || s.key, false, false, replying
 		do(Step{Text: "the node executes the release", Kind: Work}, s)
 	case replying:
 		if m.ordered && !m.overtakes && s.anybodyOpen() {
 			return // the replies to the setters come first
 		}
-		s.settled = m.settles(&s)
-		s.release, s.found = unsent, false
-		do(Step{Text: "the reply to the release comes", Kind: Work}, s)
+		if s.native {
+			m.answerNative(s, do)
+			return
+		}
+		m.over(s, do)
 	}
+}
+
+// over ends the release under way.
+func (m settle) over(s settleState, do func(Step, settleState)) {
+	s.settled = m.settles(&s)
+	s.release, s.found, s.native, s.denied, s.nobody = unsent, false, false, false, false
+	do(Step{Text: "the reply to the release comes", Kind: Work}, s)
+}
+
+// executeNative executes DELEX, and then EXISTS.
+func (m settle) executeNative(s settleState, do func(Step, settleState)) {
+	if s.native {
+		s.nobody, s.release = !s.waits, replying
+		do(Step{Text: "the node executes EXISTS", Kind: Work}, s)
+		return
+	}
+	s.native = true
+	t := s
+	t.found, t.key = s.key, false
+	do(Step{Text: "the node executes DELEX", Kind: Work}, t)
+	s.denied = true
+	do(Step{Text: "the node denies DELEX", Kind: Choice}, s)
+}
+
+// answerNative takes the replies to DELEX and EXISTS. The script follows unless they suffice.
+func (m settle) answerNative(s settleState, do func(Step, settleState)) {
+	denied := s.denied && !m.errorIsMissing
+	ends := s
+	ends.found = s.found || m.missingIsOurs
+	if s.nobody && !denied {
+		m.over(ends, do)
+		if s.found {
+			return
+		}
+	}
+	s.native, s.denied, s.nobody = false, false, false
+	s.release, s.sent = flying, 2
+	do(Step{Text: "the script of the release is sent behind it", Kind: Work}, s)
 }
 
 func (s *settleState) anybodyFlying() bool {
@@ -293,7 +362,8 @@ func (m settle) lose(s settleState, do func(Step, settleState)) {
 		}
 	}
 	if s.release != unsent {
-		s.release, s.found = unknown, false
+		s.settled = m.halfIsEnough && s.native && s.found && m.settles(&s)
+		s.release, s.found, s.native, s.denied, s.nobody = unknown, false, false, false, false
 	}
 	do(Step{Text: "the connection is LOST", Kind: Choice}, s)
 }
@@ -305,6 +375,9 @@ func (s *settleState) show() string {
 	}
 	if s.settled {
 		fmt.Fprintf(&b, " settled")
+	}
+	if s.waits {
+		b.WriteString(", somebody waits")
 	}
 	return b.String()
 }
