@@ -271,3 +271,17 @@ func TestNativeCommandsOfServersThatChange(t *testing.T) {
 		}
 	})
 }
+
+// A user who may run no script can lock and unlock one name. The first Unlock tries a script.
+func TestNativeCommandsNeedNoScripts(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes.SetVersion("Valkey 9.1.2")
+		f.nodes.Lacks(embedded.Denied, "EVAL", "EVALSHA")
+		for range 3 {
+			m := f.locks()
+			f.unlock(m)
+			f.noKeys()
+		}
+		assert.Equal(t, 5, f.scripts())
+	})
+}

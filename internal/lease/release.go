@@ -461,7 +461,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.send(i, form{inFull: k.Set.Nodes[i].LacksSHA()}, nil)
 		return
 	}
-	if as, again := next(sent.form, reply); again {
+	if as, again := next(sent.form, reply); again && !(sent.deleted && quorum.IsForbidden(reply.Err)) {
 		if as.quietly && !sent.form.quietly {
 			rel.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 		}
