@@ -44,6 +44,9 @@ type scene struct {
 	cells   func(p plan) []cell
 	// apart means that the scene runs only when -scenes names it: its report is a file of its own.
 	apart bool
+	// chart is the title of a curve's chart, which shows the first columns, one in each of some panels; "" means no curve.
+	chart  string
+	panels int
 }
 
 // A column is one figure in the table of a scene.
@@ -55,12 +58,12 @@ type column struct {
 	base func(i id) id
 }
 
-var scenes = []scene{
+var scenes = append([]scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
 	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
 	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene,
-}
+}, curves...)
 
 // grid returns a cell for every width and contender.
 func grid(sc, variant string, widths []int, list []contender,
