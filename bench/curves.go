@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// A measuring measures a cell once.
-type measuring = func(ctx context.Context, l *lab, c cell) (figures, error)
-
 // curves show what becomes of the load of distinct keys, and of held locks, as one thing grows. It is the first column of
 // their tables. Charts show the first columns of figures.
 var curves = []scene{

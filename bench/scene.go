@@ -26,13 +26,16 @@ func (i id) String() string {
 	return fmt.Sprintf("%s, goroutines %d, %s", s, i.Goroutines, i.Library)
 }
 
+// A measuring measures a cell once.
+type measuring = func(ctx context.Context, l *lab, c cell) (figures, error)
+
 // A cell is one line of the report: a contender under a load.
 type cell struct {
 	id
 	contender contender
 	// rounds limits the rounds that measure the cell; 0 means no limit.
 	rounds  int
-	measure func(ctx context.Context, l *lab, c cell) (figures, error)
+	measure measuring
 }
 
 // A scene is one kind of load and the table of its figures.
@@ -67,7 +70,7 @@ var scenes = append([]scene{
 
 // grid returns a cell for every width and contender.
 func grid(sc, variant string, widths []int, list []contender,
-	measure func(ctx context.Context, l *lab, c cell) (figures, error),
+	measure measuring,
 ) []cell {
 	var cells []cell
 	for _, width := range widths {
