@@ -97,6 +97,7 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	err := verdict(sampled(plan{}, distinctScene))
 	require.ErrorContains(t, err, "distinct, goroutines 16, redsync (this library): 7 keys left behind")
 	require.NotContains(t, err.Error(), defaults)
+	require.ErrorContains(t, verdict(sampled(plan{}, curves...)), "curve-nodes, 1, goroutines 128, redsync (this library): 14 keys left behind")
 }
 
 // measuredFiles have the results that pages and charts show. No scene is in two of them.
