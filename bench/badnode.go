@@ -115,7 +115,7 @@ func badNodeCells(p plan, sc string, bad badNode, long string) (cells []cell) {
 	return cells
 }
 
-func measureBadNode(bad badNode, zones bool, expiry time.Duration) func(context.Context, *lab, cell) (figures, error) {
+func measureBadNode(bad badNode, zones bool, expiry time.Duration) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		delays := append([]time.Duration{0}, slices.Repeat([]time.Duration{farDelay}, nodes-1)...)
 		var r *remote

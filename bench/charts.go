@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,23 +21,41 @@ var colors = map[string]string{
 	onRueidis: "#009e73",
 	oneKey:    "#cc79a7",
 	oneNode:   "#e69f00",
+	floor:     "#808080",
+
+	oursWatched: "#d55e00",
 }
 
 // drawCharts draws the charts of a report into dir. It draws no chart for which the report has no figures.
 func drawCharts(dir, text string) error {
-	var errs []error
-	report, often := readTables(text), howOften.FindStringSubmatch(text)
-	if report[distinctScene.name] != nil && often != nil {
-		errs = append(errs, throughputChart(report, often[1]).write(filepath.Join(dir, "throughput.svg")))
+	head := reportHead.FindStringSubmatch(text)
+	if head == nil {
+		return nil
 	}
-	if report[faultsScene.name] != nil && often != nil {
-		errs = append(errs, faultsChart(report).write(filepath.Join(dir, "faults.svg")))
+	report, rounds := readTables(text), head[4]
+	charts := make(map[string]*chart)
+	if report[distinctScene.name] != nil {
+		charts["throughput"] = throughputChart(report, rounds)
+	}
+	if report[faultsScene.name] != nil {
+		charts["faults"] = faultsChart(report)
+	}
+	for _, sc := range curves {
+		if report[sc.name] != nil {
+			charts[sc.name] = curveChart(sc, report[sc.name], rounds)
+		}
+	}
+	var errs []error
+	for name, c := range charts {
+		c.source(fmt.Sprintf("Commit %s, %s CPUs, redis-server %s.", head[1], head[2], head[3]))
+		errs = append(errs, c.write(filepath.Join(dir, name+".svg")))
 	}
 	return errors.Join(errs...)
 }
 
-// howOften finds, in the head of a report, how many rounds its medians are of.
-var howOften = regexp.MustCompile(`; (\d+) interleaved rounds, `)
+// reportHead finds, in the head of a report, the commit, the CPUs, the version of the servers, and how many rounds its
+// medians are of.
+var reportHead = regexp.MustCompile(`(?s)^` + reportBegins + `(\S+): .*, (\d+) CPUs .*; redis-server (.+?); .*; (\d+) interleaved rounds, `)
 
 // The colors of a chart on a light page that are not those of a library.
 const (
@@ -71,8 +90,8 @@ type chart struct {
 }
 
 func newChart(height int, title string, about ...string) *chart {
-	c := &chart{height: height}
-	c.add(`<rect x="0.5" y="0.5" width="%d" height="%d" rx="8" fill="%s" stroke="%s"/>`, chartWidth-1, height-1, paper, frame)
+	c := &chart{height: height + 20} // for source
+	c.add(`<rect x="0.5" y="0.5" width="%d" height="%d" rx="8" fill="%s" stroke="%s"/>`, chartWidth-1, c.height-1, paper, frame)
 	c.add(`<text x="%d" y="28" font-size="15" font-weight="bold" fill="%s" text-anchor="start">%s</text>`, margin, ink, title)
 	for i, line := range about {
 		c.text(margin, 48+18*float64(i), "start", gray, line)
@@ -93,6 +112,9 @@ func (c *chart) line(x1, y1, x2, y2 float64, color, more string) {
 }
 
 func (c *chart) dot(x, y float64, look string) { c.add(`<circle cx="%.1f" cy="%.1f" %s/>`, x, y, look) }
+
+// source says at the lower edge what was measured.
+func (c *chart) source(text string) { c.text(margin, float64(c.height)-12, "start", gray, text) }
 
 // write writes the light and the dark form.
 func (c *chart) write(path string) error {
@@ -124,8 +146,14 @@ func throughputChart(report tables, rounds string) *chart {
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
 	libraries := []string{ours, onRueidis, defaults, oneKey, oneNode} // the line of failFast would lie on that of defaults
 	for i, name := range libraries {                                  // this library first: its line is the thickest
-		c.key(i, name)
-		c.curve(report, name, widths, x, y)
+		c.key(i, 92, name)
+		var at []point
+		for _, width := range widths {
+			if rate, ok := report.figure(id{Scene: distinctScene.name, Goroutines: int(width), Library: name}, "pairs/s"); ok {
+				at = append(at, point{x(width), y(rate)})
+			}
+		}
+		c.curve(name, at)
 	}
 	return c
 }
@@ -133,7 +161,7 @@ func throughputChart(report tables, rounds string) *chart {
 // style returns how the line and the dots of a library look.
 func style(name string) (line, dot string) {
 	switch {
-	case name == ours:
+	case name == ours || name == oursWatched:
 		return ` stroke-width="3"`, `r="4" fill="` + colors[name] + `"`
 	case named(name)[0].single: // rings, which show a dot below them
 		return ` stroke-width="1.5" stroke-dasharray="4 3"`, `r="4.5" fill="none" stroke-width="1.5" stroke="` + colors[name] + `"`
@@ -141,29 +169,108 @@ func style(name string) (line, dot string) {
 	return ` stroke-width="1.5"`, `r="3" fill="` + colors[name] + `"`
 }
 
-// key adds an entry to the legend above the plot.
-func (c *chart) key(i int, name string) {
-	x, y := float64(margin), 92+20*float64(i)
+// key adds an entry to the legend above the plot, which begins at top.
+func (c *chart) key(i int, top float64, name string) {
+	x, y := float64(margin), top+20*float64(i)
 	line, dot := style(name)
 	c.line(x, y-4, x+28, y-4, colors[name], line)
 	c.dot(x+14, y-4, dot)
 	c.text(x+36, y, "start", ink, name)
 }
 
-func (c *chart) curve(report tables, name string, widths []float64, x, y func(float64) float64) {
+type point struct{ x, y float64 }
+
+// curve draws the line of a library through points.
+func (c *chart) curve(name string, through []point) {
 	line, dot := style(name)
-	var before []float64
-	for _, width := range widths {
-		rate, ok := report.figure(id{Scene: distinctScene.name, Goroutines: int(width), Library: name}, "pairs/s")
-		if !ok {
-			continue
+	for i, at := range through {
+		if i > 0 {
+			c.line(through[i-1].x, through[i-1].y, at.x, at.y, colors[name], line)
 		}
-		if before != nil {
-			c.line(before[0], before[1], x(width), y(rate), colors[name], line)
-		}
-		c.dot(x(width), y(rate), dot)
-		before = []float64{x(width), y(rate)}
+		c.dot(at.x, at.y, dot)
 	}
+}
+
+// curveChart draws the table of a curve. What grows has a place for each of its values, at equal distances.
+func curveChart(sc scene, table [][]string, rounds string) *chart {
+	const left, right, first, panel, height = 62.0, 404.0, 72.0, 142.0, 104.0
+	library := slices.Index(table[0], "library")
+	var places, libraries []string
+	for _, row := range table[1:] {
+		if !slices.Contains(places, row[0]) {
+			places = append(places, row[0])
+		}
+		if !slices.Contains(libraries, row[library]) {
+			libraries = append(libraries, row[library])
+		}
+	}
+	keys := 20 * float64(len(libraries))
+	c := newChart(int(first+keys+panel*float64(sc.panels))+30, sc.chart, "Medians of "+rounds+" rounds, logarithmic axes.")
+	for i, name := range libraries {
+		c.key(i, first, name)
+	}
+	x := func(i int) float64 { return left + 16 + (right-left-32)*float64(i)/float64(max(len(places)-1, 1)) }
+	for p := range sc.panels {
+		top := first + keys + panel*float64(p) + 20
+		bottom := top + height
+		c.text(margin, top-10, "start", ink, table[0][library+1+p])
+		var values []float64 // by row; a logarithmic axis has no place for 0
+		for _, row := range table[1:] {
+			v, _ := strconv.ParseFloat(row[library+1+p], 64)
+			values = append(values, v)
+		}
+		ticks := ticksFor(values)
+		y := logScale(ticks[0], ticks[len(ticks)-1], bottom, top)
+		for _, v := range ticks {
+			c.line(left, y(v), right, y(v), rule, "")
+			c.text(left-8, y(v)+4, "end", ink, thousands(v))
+		}
+		for i, place := range places {
+			c.line(x(i), top, x(i), bottom, rule, "")
+			if p == sc.panels-1 {
+				if v, err := strconv.ParseFloat(place, 64); err == nil && v >= 10_000 {
+					place = thousands(v)
+				}
+				c.text(x(i), bottom+20, "middle", ink, place)
+			}
+		}
+		for _, name := range libraries {
+			var at []point
+			for i, row := range table[1:] {
+				if row[library] == name && values[i] > 0 {
+					at = append(at, point{x(slices.Index(places, row[0])), y(values[i])})
+				}
+			}
+			c.curve(name, at)
+		}
+	}
+	c.text((left+right)/2, float64(c.height)-32, "middle", gray, table[0][0])
+	return c
+}
+
+// ticksFor returns places on a logarithmic axis that has room for the values above 0.
+func ticksFor(values []float64) (ticks []float64) {
+	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= 0 })
+	if len(values) == 0 {
+		return []float64{1, 10}
+	}
+	low, high := slices.Min(values), slices.Max(values)
+	steps := []float64{1, 2, 5}
+	if high/low > 30 {
+		steps = steps[:1]
+	}
+	for decade := math.Pow(10, math.Floor(math.Log10(low))); len(ticks) < 2 || ticks[len(ticks)-1] < high; decade *= 10 {
+		for _, step := range steps {
+			v := step * decade
+			if v <= low {
+				ticks = nil
+			}
+			if len(ticks) < 2 || ticks[len(ticks)-1] < high {
+				ticks = append(ticks, v)
+			}
+		}
+	}
+	return ticks
 }
 
 // faultsChart has a row for each library under each fault, with a dot. It has no bars, because the length of a bar
@@ -202,10 +309,13 @@ func faultsChart(report tables) *chart {
 }
 
 func thousands(v float64) string {
-	if v < 1000 {
-		return whole(v)
+	switch {
+	case v < 1000:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case v < 1e6:
+		return fmt.Sprintf("%g k", v/1000)
 	}
-	return fmt.Sprintf("%g k", v/1000)
+	return fmt.Sprintf("%g M", v/1e6)
 }
 
 // duration formats us, a duration in µs, with a unit: with at most two digits below 10, and as a whole

@@ -93,6 +93,8 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		return obey(ctx, text, in, out, waitersChild)
 	case "one-node":
 		return obey(ctx, text, in, out, oneNodeChild)
+	case "client":
+		return obey(ctx, text, in, out, clientChild)
 	case "proxy":
 		return obey(ctx, text, in, out, proxyChild)
 	default:

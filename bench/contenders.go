@@ -232,7 +232,7 @@ func (l *oursLibrary) Lock(ctx context.Context, name string) (held, error) {
 }
 
 func (l *oursLibrary) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // it may hold a million locks
 	defer cancel()
 	return errors.Join(l.rs.Close(ctx), l.clients.Close())
 }

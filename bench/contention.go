@@ -68,7 +68,7 @@ type waits struct {
 	AtOnce   int // the most permits that were seen held at the same time, in the scene permits-queue
 }
 
-func measureContention(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
+func measureContention(hold time.Duration) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		lib, err := c.contender.start(ctx, l.addrs, l.plan.expiry)
 		if err != nil {
@@ -180,7 +180,7 @@ type contendOrder struct {
 }
 
 // measureProcesses is measureContention with the goroutines spread over contendProcesses processes.
-func measureProcesses(hold time.Duration) func(context.Context, *lab, cell) (figures, error) {
+func measureProcesses(hold time.Duration) measuring {
 	return func(ctx context.Context, l *lab, c cell) (figures, error) {
 		order := contendOrder{
 			Library: c.Library, Addrs: l.addrs, Key: freshKey(),

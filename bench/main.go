@@ -119,6 +119,7 @@ type plan struct {
 	frozen   time.Duration // how long a node is frozen while goroutines are counted
 	grace    time.Duration // how long releases in the background may take
 	held     int           // locks held at once
+	million  bool          // hold a million locks, too
 	wakeups  int           // how many times a lock passes from one process to another
 
 	extended time.Duration // time of each half of a measurement in the scene extended
@@ -141,14 +142,15 @@ func parsePlan(args []string) (plan, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
 	flags.DurationVar(&p.cell, "time", time.Second, "time per cell and round (100ms to 1m)")
-	flags.BoolVar(&p.quick, "quick", false, "one round, with shorter and fewer measurements: a rough figure in less than a minute")
+	flags.BoolVar(&p.quick, "quick", false, "one round, with shorter and fewer measurements, one point of a curve: a rough figure in less than a minute")
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
 	flags.StringVar(&p.page, "page", "", "put the figures of the report into the tables of this Markdown `file`")
 	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`, or the report in it")
 	flags.StringVar(&p.beside, "beside", "", "another checkout of this repository, a `folder`: the scene own-cost measures it beside this one")
 	flags.BoolVar(&p.bounded, "bounded", false, "fail if own-cost is above its bounds; -beside must be commit "+recorded)
-	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
+	flags.BoolVar(&p.million, "million", false, "curve-held: a million locks, too, which takes two minutes")
+	which := flags.String("scenes", "all", "comma-separated names of scenes, or curves for those that have such a name: "+sceneNames())
 	if err := cli.Parse(flags, args); err != nil {
 		return plan{}, err
 	}
@@ -199,8 +201,11 @@ func sceneNames() string {
 
 // pickScenes returns the scenes of a comma-separated list, in the report's order.
 func pickScenes(list string) ([]scene, error) {
-	if list == "all" {
+	switch list {
+	case "all":
 		return slices.DeleteFunc(slices.Clone(scenes), func(sc scene) bool { return sc.apart }), nil
+	case "curves":
+		return curves, nil
 	}
 	wanted := make(map[string]bool)
 	for name := range strings.SplitSeq(list, ",") {

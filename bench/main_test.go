@@ -5,13 +5,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
@@ -94,12 +97,23 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	err := verdict(sampled(plan{}, distinctScene))
 	require.ErrorContains(t, err, "distinct, goroutines 16, redsync (this library): 7 keys left behind")
 	require.NotContains(t, err.Error(), defaults)
+	require.ErrorContains(t, verdict(sampled(plan{}, curves...)), "curve-nodes, 1, goroutines 128, redsync (this library): 14 keys left behind")
 }
 
-// TestResultsArePrintedByThisReport compares results.txt and one-node.txt with the code: the scenes, what it says of them, and the titles
-// of the columns.
+// measuredFiles have the results that pages and charts show. No scene is in two of them.
+var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt"}
+
+func measuredText(t *testing.T) (text string) {
+	for _, path := range measuredFiles {
+		text += read(t, path)
+	}
+	return text
+}
+
+// TestResultsArePrintedByThisReport compares the results with the code: the scenes, what it says of them, and the titles of
+// the columns.
 func TestResultsArePrintedByThisReport(t *testing.T) {
-	text := read(t, "results.txt") + read(t, "one-node.txt")
+	text := measuredText(t)
 	report := readTables(text)
 	for _, sc := range scenes {
 		if sc.name != ownCostScene.name { // needs no place there: it compares two checkouts
@@ -109,16 +123,16 @@ func TestResultsArePrintedByThisReport(t *testing.T) {
 	}
 }
 
-// TestChartsAndPageShowTheResults draws the charts from results.txt, and fills the tables of README.md from it and from
-// one-node.txt: both must be as they are in the repository.
+// TestChartsAndPageShowTheResults draws the charts from the results, and fills the tables of README.md from them: both must be
+// as they are in the repository.
 func TestChartsAndPageShowTheResults(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "README.md")
 	require.NoError(t, os.WriteFile(page, []byte(read(t, "README.md")), 0o600))
-	for _, from := range []string{"results.txt", "one-node.txt"} {
+	for _, from := range measuredFiles {
 		require.NoError(t, run(t.Context(), []string{"-from", from, "-charts", dir, "-page", page}, io.Discard, io.Discard))
 	}
-	const again = "run, also from bench/one-node.txt: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
+	const again = "run, also from bench/one-node.txt and bench/curves.txt: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
 	require.Equal(t, read(t, page), read(t, "README.md"), again)
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
@@ -133,22 +147,70 @@ func TestChartsAndPageShowTheResults(t *testing.T) {
 	}
 }
 
-// The README of the repository has figures of results.txt, the best row of redsync v4 included.
-func TestReadmeShowsTheResults(t *testing.T) {
-	report := readTables(read(t, "results.txt"))
-	figure := func(at id, column string) float64 {
-		v, ok := report.figure(at, column)
-		require.True(t, ok, at)
+// TestSentencesShowTheResults compares the figures in sentences with the results, and with the commits that were measured.
+func TestSentencesShowTheResults(t *testing.T) {
+	report := readTables(measuredText(t))
+	figure := func(scene, variant string, goroutines int, library, column string) float64 {
+		v, ok := report.figure(id{scene, variant, goroutines, library}, column)
+		require.True(t, ok, "%s, %s, %d, %s: %s", scene, variant, goroutines, library, column)
 		return v
 	}
-	rate := func(library string) float64 { return figure(id{"distinct", "", 128, library}, "pairs/s") }
-	frozen := func(library string) float64 { return figure(id{"faults", "one frozen", 1, library}, "Lock p99 µs") }
+	rate := func(library string) float64 { return figure("distinct", "", 128, library, "pairs/s") }
+	frozen := func(library string) float64 { return figure("faults", "one frozen", 1, library, "Lock p99 µs") }
+	fenced := func(goroutines int) float64 { return figure("fencing", "", goroutines, oursFenced, "x without") }
+	names := func(library string) float64 { return figure("names", "", 128, library, "server CPU x one name") }
+	told := func(library string) float64 { return figure("cutoff", "", 1, library, "told before ms") }
+	woken := func(library string) float64 { return figure("wakeup", "", 1, library, "since call p50 µs") / 1000 }
+	oneNode := func(goroutines int) float64 {
+		return figure("one-node", "default", goroutines, ours+onOne, "x bsm/redislock")
+	}
+	point := func(name string, at int, column string) float64 { // of this library on a curve
+		switch name {
+		case "goroutines":
+			return figure(curve+name, "", at, ours, column)
+		case "processes":
+			return figure(curve+name, strconv.Itoa(at), 16, ours, column)
+		case "held":
+			return figure(curve+name, strconv.Itoa(at), heldLoad, oursWatched, column)
+		}
+		return figure(curve+name, strconv.Itoa(at), 128, ours, column)
+	}
+	commit := func(path string) string {
+		commit, _, _ := strings.Cut(strings.TrimPrefix(read(t, path), reportBegins), ":")
+		return commit
+	}
 	require.Greater(t, rate(onRueidis), max(rate(defaults), rate(failFast)))
-	readme := read(t, "../README.md")
-	require.Contains(t, readme, fmt.Sprintf("- 128 goroutines: %.0f locks per second; v4 %.0f (rueidis, `WithFailFast`).\n",
-		rate(ours), rate(onRueidis)))
-	require.Contains(t, readme, fmt.Sprintf("- One node frozen: Lock's p99 %.0f µs; v4 %.0f µs (`WithFailFast`; by default %.0f s).\n",
-		frozen(ours), frozen(failFast), frozen(defaults)/1e6))
-	commit, _, _ := strings.Cut(strings.TrimPrefix(read(t, "results.txt"), reportBegins), ":")
-	require.Contains(t, readme, "[commit "+commit+"]")
+	require.Less(t, oneNode(1), 1.0)
+	require.Greater(t, oneNode(16), 1.0)
+	require.InDelta(t, 2, figure("readers", "", 128, oursShared, "server CPU x plain"), 0.5)
+	for sentence, page := range map[string]string{
+		fmt.Sprintf("- 128 goroutines: %.0f locks per second; v4 %.0f (rueidis, `WithFailFast`).", rate(ours), rate(onRueidis)): "../README.md",
+		fmt.Sprintf("Lock's p99 %.0f µs; v4 %.0f µs (`WithFailFast`; by default %.0f s).",
+			frozen(ours), frozen(failFast), frozen(defaults)/1e6): "../README.md",
+		"[commit " + commit("results.txt") + "]":                                                      "../README.md",
+		fmt.Sprintf("Five nodes lock and unlock %.2g to %.2g times as often", fenced(128), fenced(1)): "../docs/fencing.md",
+		fmt.Sprintf("A lock on two names costs the servers %.1f times as much as on one, and on eight names %.1f times",
+			names(oursTwo), names(oursEight)): "../docs/several-names.md",
+		fmt.Sprintf("is told %.0f ms before another process acquires the lock, not %.0f ms after",
+			told(oursWatched), -told(oneKey)): "../docs/from-rueidislock.md",
+		fmt.Sprintf("another process after %.1f ms (five nodes), with rueidislock after %.1f ms", woken(ours), woken(oneKey)):                      "../docs/from-rueidislock.md",
+		"A shared lock costs the nodes about twice as much as a plain one":                                                                         "../docs/readers.md",
+		"a single caller locks less often per second, but from 16 goroutines on more often":                                                        "../docs/from-redislock.md",
+		fmt.Sprintf("a name gives out [about %.0f permits]", 100*math.Round(figure("permits-rounds", "16", 32, oursManyPermits, "permits/s")/100)): "../docs/permits.md",
+
+		"One run of three rounds at commit " + commit("results.txt"):                                         "README.md",
+		"at commit " + commit("curves.txt") + ": [curves.txt]":                                               "README.md",
+		fmt.Sprintf("With GOMAXPROCS=1 it waits %.0f µs.", figure("one-node", "1", 1, ours+onOne, "p50 µs")): "README.md",
+		fmt.Sprintf("%.0f commands for each read with one goroutine and %.0f with 64; the kernel takes %.0f %%, then %.0f %% of the client's CPU",
+			point("goroutines", 1, "commands/read"), point("goroutines", 64, "commands/read"),
+			point("goroutines", 1, "kernel %"), point("goroutines", 64, "kernel %")): "README.md",
+		fmt.Sprintf("one uses %.0f µs for a pair, nine use %.0f µs.", point("nodes", 1, "server CPU µs"), point("nodes", 9, "server CPU µs")): "README.md",
+		fmt.Sprintf("%.0f commands for each read become %.0f with 64 processes, and the client's CPU for a pair %.0f µs from %.0f µs.",
+			point("processes", 1, "commands/read"), point("processes", 64, "commands/read"),
+			point("processes", 64, "client CPU µs"), point("processes", 1, "client CPU µs")): "README.md",
+		fmt.Sprintf("and do %.0f.", point("network", 50, "pairs/s")):       "README.md",
+		fmt.Sprintf("and get %.0f:", point("held", 100_000, "extended/s")): "README.md",
+	} {
+		assert.True(t, strings.Contains(strings.Join(strings.Fields(read(t, page)), " "), sentence), "%s does not say: %s", page, sentence)
+	}
 }

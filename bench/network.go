@@ -78,7 +78,7 @@ func trip(delays []time.Duration) time.Duration {
 // round trip each.
 const remoteTrips = 15
 
-func measureRemote(delays []time.Duration) func(context.Context, *lab, cell) (figures, error) {
+func measureRemote(delays []time.Duration) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		r, err := startRemote(ctx, l.addrs, delays)
 		if err != nil {

@@ -58,7 +58,7 @@ type oneNodeOrder struct {
 	Expiry, WarmUp, Cell, Grace time.Duration // of the plan
 }
 
-func measureOneNode(procs int) func(ctx context.Context, l *lab, c cell) (figures, error) {
+func measureOneNode(procs int) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		p := l.plan
 		order := oneNodeOrder{c.contender.name, l.addrs[0], c.Goroutines, procs, p.expiry, p.warmUp, p.cell, p.grace}

@@ -303,7 +303,7 @@ func permitsRoundsCells(permits int, clients []int, list []contender) (cells []c
 const roundsHold = 5 * time.Millisecond
 
 // measurePermitsRounds measures a cell of permits-rounds.
-func measurePermitsRounds(permits int, keeps bool) func(context.Context, *lab, cell) (figures, error) {
+func measurePermitsRounds(permits int, keeps bool) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		var count attempts
 		libs := make([]library, c.Goroutines)

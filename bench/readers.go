@@ -176,7 +176,7 @@ type visitOrder struct {
 
 // measureVisits measures a cell of readers-writer. The contender of the cell makes the locks of the readers, and the
 // contender with the name writer makes the locks of the writer. ownNames says that each reader locks a name of its own.
-func measureVisits(writer string, ownNames bool) func(context.Context, *lab, cell) (figures, error) {
+func measureVisits(writer string, ownNames bool) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		book, err := createLedger(l.servers.dir, 1)
 		if err != nil {

@@ -26,13 +26,16 @@ func (i id) String() string {
 	return fmt.Sprintf("%s, goroutines %d, %s", s, i.Goroutines, i.Library)
 }
 
+// A measuring measures a cell once.
+type measuring = func(ctx context.Context, l *lab, c cell) (figures, error)
+
 // A cell is one line of the report: a contender under a load.
 type cell struct {
 	id
 	contender contender
 	// rounds limits the rounds that measure the cell; 0 means no limit.
 	rounds  int
-	measure func(ctx context.Context, l *lab, c cell) (figures, error)
+	measure measuring
 }
 
 // A scene is one kind of load and the table of its figures.
@@ -44,6 +47,9 @@ type scene struct {
 	cells   func(p plan) []cell
 	// apart means that the scene runs only when -scenes names it: its report is a file of its own.
 	apart bool
+	// chart is the title of a curve's chart, which shows the first columns, one in each of some panels; "" means no curve.
+	chart  string
+	panels int
 }
 
 // A column is one figure in the table of a scene.
@@ -55,16 +61,16 @@ type column struct {
 	base func(i id) id
 }
 
-var scenes = []scene{
+var scenes = append([]scene{
 	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
 	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
 	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene,
-}
+}, curves...)
 
 // grid returns a cell for every width and contender.
 func grid(sc, variant string, widths []int, list []contender,
-	measure func(ctx context.Context, l *lab, c cell) (figures, error),
+	measure measuring,
 ) []cell {
 	var cells []cell
 	for _, width := range widths {

@@ -15,41 +15,56 @@ import (
 type usage struct {
 	mallocs        uint64
 	client, server time.Duration // CPU of this process and of all nodes
+	kernel         time.Duration // the part of client in system calls
+
+	commands, reads float64 // of all nodes
 }
 
 func (l *lab) usage(ctx context.Context) (usage, error) {
 	var u usage
 	for _, c := range l.look {
-		text, err := c.Info(ctx, "cpu").Result()
+		text, err := c.Info(ctx).Result()
 		if err != nil {
-			return u, fmt.Errorf("INFO cpu: %w", err)
+			return u, fmt.Errorf("INFO: %w", err)
 		}
 		info := parseInfo(text)
-		for _, key := range []string{"used_cpu_user", "used_cpu_sys"} {
-			seconds, err := strconv.ParseFloat(info[key], 64)
+		for key, add := range map[string]func(v float64){
+			"used_cpu_user":            func(v float64) { u.server += time.Duration(v * float64(time.Second)) },
+			"used_cpu_sys":             func(v float64) { u.server += time.Duration(v * float64(time.Second)) },
+			"total_commands_processed": func(v float64) { u.commands += v },
+			"total_reads_processed":    func(v float64) { u.reads += v },
+		} {
+			v, err := strconv.ParseFloat(info[key], 64)
 			if err != nil {
-				return u, fmt.Errorf("INFO cpu: %s: %w", key, err)
+				return u, fmt.Errorf("INFO: %s: %w", key, err)
 			}
-			u.server += time.Duration(seconds * float64(time.Second))
+			add(v)
 		}
 	}
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		return u, err
-	}
-	u.client = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+	u.client, u.kernel = ownCPU()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	u.mallocs = mem.Mallocs
 	return u, nil
 }
 
-// since adds the consumption per pair between two readings.
+// ownCPU returns the CPU of this process, and the part of it in system calls.
+func ownCPU() (all, kernel time.Duration) {
+	var ru syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &ru) // it fails only for other arguments
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), time.Duration(ru.Stime.Nano())
+}
+
+// since adds the consumption per pair between two readings; in percent, the share of the client's CPU in system calls, and
+// that of all processors that was busy; and how many commands a node executed for each read.
 func (f figures) since(before, after usage) {
 	if n := f["pairs"]; n > 0 {
 		f["allocs"] = float64(after.mallocs-before.mallocs) / n
 		f["client_cpu"] = micros(after.client-before.client) / n
 		f["server_cpu"] = micros(after.server-before.server) / n
+		f["kernel"] = 100 * float64(after.kernel-before.kernel) / float64(after.client-before.client)
+		f["busy"] = 100 * (f["client_cpu"] + f["server_cpu"]) * f["rate"] / 1e6 / float64(runtime.NumCPU())
+		f["batch"] = (after.commands - before.commands) / (after.reads - before.reads)
 	}
 }
 
