@@ -114,6 +114,16 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.served(waiters[0], sec)
 		f.served(waiters[1], sec)
 	},
+	"an Unlock after it has run out": func(f field, constant redsync.Option) { // one node has not answered yet
+		f.freeze(4)
+		m := locked(f, f.NewMutex("lock", constant, oneSecond))
+		sleep(1100 * ms)
+		next := f.obtains(constant)
+		errorIs(f, second(m.Unlock()), redsync.ErrLockAlreadyExpired)
+		f.keysOn(4)
+		f.thaw(4)
+		f.unlock(next)
+	},
 	"while it is unlocked": func(f field, constant redsync.Option) { // another waits, on other connections
 		m := f.held(constant)
 		waiter := f.waits(f.another(), constant, withRetryDelay(10*ms))
