@@ -124,13 +124,13 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.thaw(4)
 		f.unlock(next)
 	},
-	"while it is unlocked": func(f field, constant redsync.Option) { // another waits, on other connections
-		m := f.held(constant)
-		waiter := f.waits(f.another(), constant, withRetryDelay(10*ms))
-		sleep(5 * sec)
+	"while it is unlocked": func(f field, constant redsync.Option) { // by commands that another connection may overtake
+		m, next := f.held(constant), f.another().NewMutex("lock", constant)
 		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 100 * ms})
-		f.unlock(m)
-		f.served(waiter, sec)
+		go f.unlock(m)
+		synctest.Wait()
+		require.NoError(f, next.TryLock())
+		f.unlock(next)
 	},
 	"while it was adopted": func(f field, constant redsync.Option) {
 		m := f.held(constant)

@@ -86,6 +86,11 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		"before":                      {before, func(field) {}, 50 * ms, ""},
 		"after: nobody can tell":      {after, func(field) {}, 50 * ms, "the key is gone now"},
 		"after, and somebody has it":  {after, hit(field.splits, majority...), 50 * ms, "the reply to the release was lost, and another value is there now"},
+		"after, and somebody's data": {after, func(f field) {
+			for _, n := range f.nodes[:3] {
+				noError(f, data["list"](n.Client(), "lock"))
+			}
+		}, 50 * ms, "the reply to the release was lost, and a key of another type is there now"},
 		"and nobody listens any more": {before, hit(field.kill, majority...), 50 * ms, "connection refused"},
 		"and the node says no more":   {before, hit(field.freeze, majority...), 450 * ms, "connection lost"},
 	} {
