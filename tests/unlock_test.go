@@ -83,9 +83,9 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		want  time.Duration
 		err   string // "": Unlock returns true
 	}{
-		"before":                      {before, func(field) {}, 50 * ms, ""},
-		"after: nobody can tell":      {after, func(field) {}, 50 * ms, "the key is gone now"},
-		"after, and somebody has it":  {after, hit(field.splits, majority...), 50 * ms, "the reply to the release was lost, and another value is there now"},
+		"before":                     {before, func(field) {}, 50 * ms, ""},
+		"after: nobody can tell":     {after, func(field) {}, 50 * ms, "the key is gone now"},
+		"after, and somebody has it": {after, hit(field.splits, majority...), 50 * ms, "the reply to the release was lost, and another value is there now"},
 		"after, and somebody's data": {after, func(f field) {
 			for _, n := range f.nodes[:3] {
 				noError(f, data["list"](n.Client(), "lock"))
