@@ -117,16 +117,6 @@ func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 	})
 }
 
-func TestScheduleKeepsToItsLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s Schedule
-		defer s.Close()
-		for i := range 5 {
-			assert.Equal(t, i < 3, s.SetUnlessFull(&Alarm{What: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
-		}
-	})
-}
-
 func TestSchedulePausesAfterABurstThoughAlarmsSetThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Schedule{InARow: 4}
