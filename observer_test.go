@@ -46,6 +46,7 @@ func TestEachHookIsCalled(t *testing.T) {
 		_ = m.LockContext(ended)
 		_, _ = m.Extend()
 		_, _ = m.Unlock()
+		assert.Nil(t, e.ctx, "of a lock that is over nothing is kept")
 		_ = m.Lock()
 		_, _ = m.Detach(ctx)
 		_ = m.Lock()

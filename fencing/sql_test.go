@@ -70,10 +70,12 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 // If write fails, Do returns its error, and commits nothing.
 func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
 	db := openDB(t, &table{rows: map[string]string{}, at: "COMMIT"})
-	failed := errors.New("out of stock")
-	err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
-	require.ErrorIs(t, err, failed)
-	require.NotErrorIs(t, err, errUnwell)
+	for failed, bound := range map[error]bool{errors.New("out of stock"): false, stateError("25P03"): true} { // it was idle
+		err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
+		require.ErrorIs(t, err, failed)
+		require.Equal(t, bound, errors.Is(err, fencing.ErrBound))
+		require.NotErrorIs(t, err, errUnwell)
+	}
 }
 
 // The function of Read should change nothing. If it does, Read rolls the change back.
@@ -127,6 +129,7 @@ func TestSQLMySQLNameTooLong(t *testing.T) {
 	const says = "fencing: a name of 256 bytes: the table keeps 255"
 	require.EqualError(t, guard.Do(ctx, long, 2, nothing), says)
 	require.EqualError(t, guard.Read(ctx, long, 2, nothing), says)
+	require.EqualError(t, guard.Check(ctx, nil, long, 2), says)
 	require.Empty(t, tokens.rows)
 	require.NoError(t, guard.Do(ctx, long[1:], 2, nothing))
 	require.NoError(t, guard.Read(ctx, long[1:], 2, nothing))
@@ -250,12 +253,15 @@ func TestSQLBound(t *testing.T) {
 // A connection whose session cannot be restored is not used again.
 func TestSQLSessionNotRestored(t *testing.T) {
 	tokens := &table{rows: map[string]string{}}
-	guard := fencing.NewSQLite(openDB(t, tokens))
+	db := openDB(t, tokens)
+	guard := fencing.NewSQLite(db)
 	require.NoError(t, guard.Do(t.Context(), "orders:17", 7, nothing))
 	require.Zero(t, tokens.closed)
 	require.NoError(t, guard.Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { tokens.at = "PRAGMA"; return nil }))
 	require.Equal(t, 1, tokens.closed)
 	require.ErrorContains(t, guard.Do(t.Context(), "orders:17", 7, nothing), "fencing: begin: ")
+	require.NoError(t, db.Close())
+	require.EqualError(t, guard.Do(t.Context(), "orders:17", 7, nothing), "fencing: begin: sql: database is closed")
 }
 
 type stateError string

@@ -20,19 +20,6 @@ import (
 
 const name = "orders:17"
 
-func TestRequireFollowsALock(t *testing.T) {
-	inEachForm(t, func(s *scene) {
-		s.RequireFree(name)
-		mutex := s.locked(redsync.WithFencing())
-		s.RequireHeld(name)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(s, s.Process(redsync.WithTimeoutFactor(0.4)).NewMutex(name).TryLock(), &taken)
-		unlock(s, mutex)
-		s.RequireFree(name)
-		s.RequireNothingLeft()
-	})
-}
-
 func TestRedsyncIsTheSameEachTime(t *testing.T) {
 	nodes := redsynctest.Start(t, 1)
 	assert.Same(t, nodes.Redsync(), nodes.Redsync())

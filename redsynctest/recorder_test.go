@@ -2,9 +2,7 @@ package redsynctest_test
 
 import (
 	"reflect"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,26 +42,5 @@ func TestAwaitEventsWaitsForALoss(t *testing.T) {
 		assert.Equal(s, name, lost[0].Name)
 		assert.ErrorIs(s, lost[0].Err, redsync.ErrLockLost)
 		assert.NotEmpty(s, redsynctest.Events[observe.Acquired](r))
-	})
-}
-
-func TestRecorderServesManyGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := redsynctest.Start(t, 3)
-		r := &redsynctest.Recorder{}
-		rs := nodes.Process(redsync.WithHooks(r.Hooks()), redsync.WithTries(0))
-		const callers = 20
-		var wg sync.WaitGroup
-		for range callers {
-			wg.Go(func() {
-				mutex := rs.NewMutex(name)
-				assert.NoError(t, mutex.Lock())
-				_, err := mutex.Unlock()
-				assert.NoError(t, err)
-			})
-		}
-		assert.GreaterOrEqual(t, len(redsynctest.AwaitEvents[observe.Released](t, r, callers)), callers)
-		wg.Wait()
-		assert.Len(t, redsynctest.Events[observe.Acquired](r), callers)
 	})
 }

@@ -114,13 +114,23 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 		f.served(waiters[0], sec)
 		f.served(waiters[1], sec)
 	},
-	"while it is unlocked": func(f field, constant redsync.Option) { // another waits, on other connections
-		m := f.held(constant)
-		waiter := f.waits(f.another(), constant, withRetryDelay(10*ms))
-		sleep(5 * sec)
+	"an Unlock after it has run out": func(f field, constant redsync.Option) { // one node has not answered yet
+		f.freeze(4)
+		m := locked(f, f.NewMutex("lock", constant, oneSecond))
+		sleep(1100 * ms)
+		next := f.obtains(constant)
+		errorIs(f, second(m.Unlock()), redsync.ErrLockAlreadyExpired)
+		f.keysOn(4)
+		f.thaw(4)
+		f.unlock(next)
+	},
+	"while it is unlocked": func(f field, constant redsync.Option) { // by commands that another connection may overtake
+		m, next := f.held(constant), f.another().NewMutex("lock", constant)
 		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 100 * ms})
-		f.unlock(m)
-		f.served(waiter, sec)
+		go f.unlock(m)
+		synctest.Wait()
+		require.NoError(f, next.TryLock())
+		f.unlock(next)
 	},
 	"while it was adopted": func(f field, constant redsync.Option) {
 		m := f.held(constant)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,11 +24,16 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 		"acquired":        panicsAt("Acquired"),
 		"log of attempt":  logs("redsync: attempt won"),
 		"log of acquired": logs("redsync: acquired"),
+		"detached":        panicsAt("Detached"),
+		"log of detached": logs("redsync: detached"),
 	} {
 		for call, do := range map[string]func(m *redsync.Mutex){
-			"Lock": func(m *redsync.Mutex) { _ = m.Lock() },
+			"Lock": func(m *redsync.Mutex) { _ = m.Lock(); _, _ = m.Detach(context.Background()) },
 			"Do":   func(m *redsync.Mutex) { _ = m.Do(context.Background(), never) },
 		} {
+			if strings.HasSuffix(by, "detached") && call == "Do" {
+				continue // which excludes Detach
+			}
 			playAs(t, call+", "+by, func(f field) {
 				m := f.NewMutex("lock", option, withWatchdog)
 				panicked(f, func() { do(m) })

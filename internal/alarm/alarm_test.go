@@ -1,7 +1,6 @@
 package alarm
 
 import (
-	"math/rand/v2"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -18,26 +17,6 @@ import (
 type call func(closing bool)
 
 func (c call) Fire(closing bool) { c(closing) }
-
-func TestScheduleFiresInTimeAndOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s Schedule
-		start := time.Now()
-		var fired []time.Duration
-		order := rand.Perm(100)
-		for _, i := range order {
-			after := time.Duration(i) * time.Second
-			s.Set(&Alarm{What: call(func(bool) { fired = append(fired, time.Since(start)) })}, start.Add(after))
-		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if assert.Len(t, fired, 100) {
-			for i, at := range fired {
-				assert.Equal(t, time.Duration(i)*time.Second, at)
-			}
-		}
-	})
-}
 
 func TestScheduleMovesAndDropsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -118,23 +97,6 @@ type firer struct{ call func() }
 
 func (f *firer) Fire(bool) { f.call() }
 
-func TestScheduleEventMaySetItselfAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s Schedule
-		var times int
-		var e Alarm
-		e.What = call(func(bool) {
-			if times++; times < 5 {
-				s.Set(&e, time.Now().Add(time.Second))
-			}
-		})
-		s.Set(&e, time.Now().Add(time.Second))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, 5, times)
-	})
-}
-
 func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Schedule
@@ -152,16 +114,6 @@ func TestScheduleClosedFiresTheRestAtOnceAndTakesNoMore(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		assert.Equal(t, 10, last)
-	})
-}
-
-func TestScheduleKeepsToItsLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s Schedule
-		defer s.Close()
-		for i := range 5 {
-			assert.Equal(t, i < 3, s.SetUnlessFull(&Alarm{What: call(func(bool) {})}, time.Now().Add(time.Hour), 3))
-		}
 	})
 }
 

@@ -71,7 +71,7 @@ type never struct{}
 
 func (never) Fire(bool) {}
 
-// A release that finds the bound reached is dropped, and the node counts as settled.
+// A release that finds the bound reached is dropped, and the node counts as settled. Unlock does not wait for it.
 func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(broken)
@@ -82,8 +82,9 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 		}
 		l := New(terms, "v", clock.Now())
 		l.writes.sending(0)
-		l.Release(Releasing{})
-		synctest.Wait()
+		start := time.Now()
+		l.Release(Releasing{Caller: t.Context()}).Wait(t.Context())
+		assert.Zero(t, time.Since(start))
 		assert.Zero(t, k.unsettled.count())
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, p.Count("evalsha"))

@@ -28,32 +28,6 @@ func playStuck(t *testing.T, f func(q *Queue)) {
 	})
 }
 
-func TestQueueTellsInOrder(t *testing.T) {
-	var told []int
-	playStuck(t, func(q *Queue) {
-		for i := range 100 {
-			q.Add(&listener{}, func() { told = append(told, i) })
-		}
-	})
-	for i, got := range told {
-		assert.Equal(t, i, got)
-	}
-	assert.Len(t, told, 100)
-}
-
-func TestQueueTellsOneReceiverOnceOfAllThatItDropped(t *testing.T) {
-	l := &listener{}
-	playStuck(t, func(q *Queue) {
-		for range Max + 1000 {
-			q.Add(l, func() { l.told++ })
-		}
-		assert.Len(t, q.waiting, Max)
-		assert.Len(t, q.dropped, 1)
-	})
-	assert.Equal(t, Max, l.told)
-	assert.Equal(t, 1000, l.dropped)
-}
-
 // A receiver blocks for longer than Close waits. Afterwards nobody is told anything, not even how many notices were dropped.
 func TestQueueIsSilentAfterClose(t *testing.T) {
 	l := &listener{}

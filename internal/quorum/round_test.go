@@ -303,3 +303,14 @@ func TestRoundOfAnyNumberOfNodes(t *testing.T) {
 		})
 	}
 }
+
+// A part is a pool of a node that serves only some of the names.
+type part struct{ wire.Pool }
+
+func (part) Partial() error { return errBroken }
+
+func TestPingFailsAtANodeOfOnlySomeNames(t *testing.T) {
+	whole, granted := Ping{Whole: []*Node{{Pool: part{}}}}, claim.Vote{Choice: claim.Granted}
+	assert.Equal(t, claim.Failure(errBroken), whole.Judge(0, wire.Reply{}, granted))
+	assert.Equal(t, granted, Ping{}.Judge(0, wire.Reply{}, granted))
+}

@@ -237,7 +237,37 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 		time.Sleep(2 * idleTimeout)
 		answer(t, p, "get", addr(others-1))
 		require.Equal(t, []string{firstOfCast, addr(others - 1)}, kept())
+
+		p.mu.Lock()
+		p.addLocked(firstOfCast, p.nodes[firstOfCast].client) // the client has made a new one
+		p.mu.Unlock()
+		synctest.Wait()
+		require.Equal(t, 1, runningStreams(), "nobody else would end the former stream soon")
 	})
+}
+
+// An opening that has not ended tells more than an open connection.
+func TestRoutedLink(t *testing.T) {
+	client, now := redis.NewClient(&redis.Options{MaintNotificationsConfig: noNotifications}), time.Now()
+	link := func(l Link) *streamPool {
+		s, p := &stream{}, newStreamPool(Config{}, client, client)
+		if p.last.Store(s); l.Open {
+			s.conn.Store(&conn{ready: l.Since})
+		} else if !l.Since.IsZero() {
+			s.opening.Store(&progress{since: l.Since})
+		}
+		return p
+	}
+	never, open, opening := Link{}, Link{Open: true, Since: now}, Link{Since: now}
+	later := func(l Link) Link { l.Since = now.Add(1); return l }
+	for want, other := range map[Link]Link{open: never, later(open): open, opening: later(open), later(opening): opening} {
+		for range 20 { // a map has no order
+			p := &routedPool{nodes: map[string]*streamPool{"a": link(want), "b": link(other)}}
+			got := p.Link()
+			require.Equal(t, want, Link{Open: got.Open, Since: got.Since})
+		}
+	}
+	require.NoError(t, client.Close())
 }
 
 // The pool is closed while a node thinks about a request, and then the node redirects it. The request is executed, and the

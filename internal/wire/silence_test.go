@@ -65,24 +65,6 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// Requests that are still queued when the connection is replaced go out on the next one.
-func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		in := newLedger(t)
-		p := greeted(func(n int, k *talk) {
-			if n == 1 {
-				time.Sleep(time.Minute) // nothing is read
-			}
-			k.echo()
-		}).pool()
-		in.sendWithin(p, within, 1)
-		synctest.Wait()
-		in.sendWithin(p, within, 8)
-		time.Sleep(within + lastLook)
-		in.has("uaaaaaaaa")
-	})
-}
-
 // The patience with a connection is the shortest Within among the requests in flight. Answered requests, and
 // requests without a Within, do not count.
 func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {

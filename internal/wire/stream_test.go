@@ -562,7 +562,7 @@ func TestStreamDialsAgainAtOnceAfterAFewFailures(t *testing.T) {
 	})
 }
 
-// The whole handshake has a time limit, and so has the dial. Here OnConnect and the Dialer wait until
+// The whole handshake has a time limit, and so have the dial and each answer. Here OnConnect and the Dialer wait until
 // their context ends.
 func TestStreamHandshakeIsBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -582,6 +582,10 @@ func TestStreamHandshakeIsBounded(t *testing.T) {
 			require.Error(t, unsent(t, p))
 			require.Equal(t, want, time.Since(start))
 		}
+		p = peer(func(_ int, k *talk) { k.greet(3); k.drain() }).pool() // up to INFO
+		start = time.Now()
+		require.Error(t, unsent(t, p))
+		require.Equal(t, readTimeout, time.Since(start))
 	})
 }
 
