@@ -159,7 +159,7 @@ var rivalVariants = []contender{
 }
 
 // everyContender returns all contenders.
-func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants) }
+func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants, natives) }
 
 // oursInScripts are the commands that release.lua and enter.lua call. SET is not listed, because plain attempts
 // send it without a script, and these must be counted.

@@ -24,6 +24,8 @@ type floorLibrary struct {
 	quorum int
 	ttl    string // in ms
 	sha    string // of compareAndDelete
+
+	command string // in place of the script: delex or delifeq; or ""
 	ops    sync.Pool
 }
 
@@ -78,7 +80,14 @@ func (l *floorLibrary) Lock(ctx context.Context, name string) (held, error) {
 
 func (f *floorLock) UnlockContext(ctx context.Context) (bool, error) {
 	op := f.l.newOp()
-	op.cmd = appendCommand(op.cmd[:0], "EVALSHA", f.l.sha, "1", f.name, string(f.value[:]))
+	switch value := string(f.value[:]); f.l.command {
+	case "delex":
+		op.cmd = appendCommand(op.cmd[:0], "DELEX", f.name, "IFEQ", value)
+	case "delifeq":
+		op.cmd = appendCommand(op.cmd[:0], "DELIFEQ", f.name, value)
+	default:
+		op.cmd = appendCommand(op.cmd[:0], "EVALSHA", f.l.sha, "1", f.name, value)
+	}
 	return f.l.do(ctx, op)
 }
 

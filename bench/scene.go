@@ -62,7 +62,7 @@ type column struct {
 }
 
 var scenes = append([]scene{
-	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
+	distinctScene, nativeScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
 	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
 	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene,
