@@ -416,7 +416,7 @@ func (d *drain) enter(rel *Release) bool {
 // leave frees a place and sends the next. The pool may refuse every one: a recursion would get too deep.
 func (d *drain) leave(i int) {
 	for rel := d.replace(); rel != nil; rel = d.replace() {
-		if rel.transmit(i, nil) {
+		if rel.transmit(i, nil, 0) {
 			return
 		}
 	}

@@ -79,20 +79,27 @@ type progress struct {
 	repeats uint8 // at most maxDoublings
 }
 
+// An encoded says how to send the command itself.
+type encoded uint8
+
+const (
+	bySHA  encoded = iota
+	inFull         // with the source of the script, which the node lacks
+	native         // in place of the script
+)
+
 // A form says how to send a release.
 type form struct {
-	inFull  bool // with the source of the script, which the node lacks
+	as      encoded
 	quietly bool // without the queue, which the node denies
-	again   bool
-	native  wire.Native // or 0
 }
 
 // next reports whether, and how, a release in form f must be sent again at once.
 func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
-	case wire.IsNoScript(reply.Err) && !f.inFull:
-		f.inFull = true
+	case wire.IsNoScript(reply.Err) && f.as != inFull:
+		f.as = inFull
 		return f, true
 	case quorum.IsForbidden(reply.Err) && !f.quietly:
 		f.quietly = true
@@ -151,23 +158,36 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(rel)
 	encoding := rel.round.Call().Command.Encoding()
 	defer encoding.Free()
+	_, mayBeNative := rel.claim.(*claim.Exclusive)
+	mayBeNative = mayBeNative && rel.awaited
 	for i, n := range k.Set.Nodes {
-		as := form{inFull: n.LacksSHA(), quietly: n.DeniesQueues(rel.claim.Lines()) && !someLeave}
-		if as == (form{}) && rel.awaited {
-			as.native = n.Native(&rel.round.Call().Command)
+		if !how.nodes.Has(i) {
+			rel.nodeEnded(i, true)
+			continue
+		}
+		as, command := form{scriptFor(n), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
+		if mayBeNative && as == (form{}) {
+			command = n.Native(&rel.round.Call().Command)
 		}
 		switch {
-		case !how.nodes.Has(i):
-			rel.nodeEnded(i, true)
-		case as.native != 0:
-			rel.send(i, as, encoding.As(as.native))
+		case command&wire.Tried != 0: // the script is behind it
+			rel.send(i, as, encoding.As(command), command)
+		case command != 0:
+			rel.send(i, form{as: native}, encoding.As(command), command)
 		case as != (form{}):
-			rel.send(i, as, nil)
+			rel.send(i, as, nil, 0)
 		default:
-			rel.send(i, as, encoding.Args())
+			rel.send(i, as, encoding.Args(), 0)
 		}
 	}
 	return rel
+}
+
+func scriptFor(n *quorum.Node) encoded {
+	if n.LacksSHA() {
+		return inFull
+	}
+	return bySHA
 }
 
 // newRare also sends the fills of a minimal hold, before the release.
@@ -340,8 +360,9 @@ func (rel *Release) OnWon() {
 	}
 }
 
-// send sends the release to node i, or makes it wait during Close. resp is the encoding of the form, or nil.
-func (rel *Release) send(i int, as form, resp []byte) {
+// send sends the release to node i, or makes it wait during Close. resp is the encoding of the form, perhaps as a native
+// command, or nil.
+func (rel *Release) send(i int, as form, resp []byte, command wire.Native) {
 	s, k := &rel.progress[i], rel.lease.terms.Keeper
 	s.form = as
 	if k.IsClosed() && !s.drained {
@@ -351,7 +372,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 		}
 	}
 	drained := s.drained
-	if !rel.transmit(i, resp) && drained {
+	if !rel.transmit(i, resp, command) && drained {
 		k.drains[i].leave(i)
 	}
 }
@@ -366,10 +387,10 @@ func (rel *Release) use() *use {
 
 // transmit reports true if a reply will come, or the drain keeps the release. WithOutstanding does not limit the
 // request if the node may hold the value (Reserved).
-func (rel *Release) transmit(i int, resp []byte) bool {
+func (rel *Release) transmit(i int, resp []byte, command wire.Native) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
-	if resp == nil {
-		s.form.native = 0
+	if resp == nil && s.form.as == native { // it has waited
+		s.form.as = scriptFor(k.Set.Nodes[i])
 	}
 	s.orderly = f.settled()
 	use := rel.use()
@@ -383,7 +404,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 		return false
 	}
 	err := k.Set.Nodes[i].Send(wire.Request{
-		Args: rel.args(s.form, resp != nil), RESP: resp, Native: s.form.native, Reserved: f.reached(),
+		Args: rel.args(s, resp != nil), RESP: resp, Native: command, Reserved: f.reached(),
 		Within: rel.lease.terms.Timing.NodeTimeout, To: rel, Tag: i,
 	})
 	if err == nil {
@@ -413,21 +434,21 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-func (rel *Release) args(as form, encoded bool) []any {
+func (rel *Release) args(s *progress, encoded bool) []any {
 	var call claim.Call
 	switch {
-	case as.quietly:
+	case s.form.quietly:
 		call = rel.call(script.Turnover{Quietly: true})
-	case as.again: // but no ticket enters again: the waiter may have left
+	case s.repeats > 0: // but no ticket enters again: the waiter may have left
 		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
 	case rel.shortens && !encoded: // the rest may be shorter by now
 		call = rel.call(rel.rare.turnover)
-	case !as.inFull:
+	case s.form.as != inFull:
 		return rel.round.Call().Command.Args
 	default:
 		call = *rel.round.Call()
 	}
-	if as.inFull {
+	if s.form.as == inFull {
 		return call.Command.InFull()
 	}
 	return call.Command.Args
@@ -444,7 +465,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	rel.round.NoteLate(i, reply)
 	untold := rel.readNative(i, sent.form, &reply)
-	if reply.Err != nil && !sent.form.inFull {
+	if reply.Err != nil && sent.form.as != inFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
 	}
 	switch {
@@ -458,14 +479,15 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.progress[i].drained = false
 	}
 	if untold {
-		rel.send(i, form{inFull: k.Set.Nodes[i].LacksSHA()}, nil)
+		rel.round.Resent(i)
+		rel.send(i, form{as: scriptFor(k.Set.Nodes[i])}, nil, 0)
 		return
 	}
-	if as, again := next(sent.form, reply); again && !(sent.deleted && quorum.IsForbidden(reply.Err)) {
+	if as, again := next(sent.form, reply); again && !(rel.progress[i].deleted && quorum.IsForbidden(reply.Err)) {
 		if as.quietly && !sent.form.quietly {
 			rel.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 		}
-		rel.send(i, as, nil)
+		rel.send(i, as, nil, 0)
 		return
 	}
 	switch {
@@ -486,7 +508,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
 	switch {
-	case sent.deleted && reply.Fate == wire.Answered: // the script only had to tell waiters
+	case rel.progress[i].deleted && reply.Fate == wire.Answered: // the script only had to tell waiters
 		v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
 		if wire.IsPermanent(reply.Err) {
 			reply.Err = nil
@@ -521,17 +543,16 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 // tells waiters, or what there is. So an attempt that has failed sends the script at once: nobody waits for its release,
 // and the process may end.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
-	if as.native == 0 || reply.Fate != wire.Answered {
+	if reply.First == script.One && reply.Fate == wire.Answered {
+		rel.progress[i].deleted = true
+	}
+	if as.as != native || reply.Fate != wire.Answered {
 		return false
 	}
-	rel.progress[i].deleted = reply.Err == nil && reply.Value == found
 	value, done := rel.round.Call().Command.DoneBy(*reply)
 	reply.Value, reply.Err = value, nil
 	return !done
 }
-
-// found is what DELEX and DELIFEQ answer if they have deleted the value.
-var found any = int64(1)
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
@@ -673,8 +694,7 @@ func (rel *Release) repeat(i int) {
 		return
 	}
 	as := rel.progress[i].form
-	as.again, as.native = true, 0
-	rel.send(i, as, nil)
+	rel.send(i, as, nil, 0)
 }
 
 // lasts returns for how much longer keys of the release may last, perhaps negative. Extensions do not renew a surplus.

@@ -117,7 +117,7 @@ func TestReleaseNextForm(t *testing.T) {
 	for reply, calls := range map[error]form{
 		nil:       {},
 		errBroken: {},
-		noScript:  {inFull: true},
+		noScript:  {as: inFull},
 		answer("NOPERM this user has no permissions to access one of the keys"):           {quietly: true},
 		answer("ERR The user executing the script can't access at least one of the keys"): {quietly: true},
 		answer("CROSSSLOT Keys in request don't hash to the same slot"):                   {quietly: true},
@@ -125,9 +125,9 @@ func TestReleaseNextForm(t *testing.T) {
 		answer("LOADING Redis is loading the dataset in memory"):                          {},
 		answer("ERR not NOSCRIPT, NOPERM nor CROSSSLOT"):                                  {},
 	} {
-		for _, f := range []form{{}, {again: true}, {quietly: true}, {inFull: true, again: true}, {inFull: true, quietly: true}} {
+		for _, f := range []form{{}, {quietly: true}, {as: inFull}, {as: inFull, quietly: true}} {
 			want := f
-			want.inFull, want.quietly = f.inFull || calls.inFull, f.quietly || calls.quietly
+			want.as, want.quietly = max(f.as, calls.as), f.quietly || calls.quietly
 			got, again := next(f, wire.Reply{Err: reply, Fate: wire.Answered, Conn: 1})
 			assert.Equal(t, want, got, "%v to %+v", reply, f)
 			assert.Equal(t, want != f, again, "%v to %+v", reply, f)

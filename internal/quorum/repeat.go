@@ -76,7 +76,7 @@ func (r *Round) askAgainLocked() {
 		}
 		b := &r.Ballots[i]
 		b.lost, b.again = false, true
-		b.full = b.full || r.set.Nodes[i].LacksSHA()
+		b.sent = max(b.sent, formFor(r.set.Nodes[i]))
 		if r.send(i, wire.Request{Args: r.commandLocked(i)}) != nil {
 			continue // it stays failed
 		}

@@ -61,12 +61,35 @@ type Ballot struct {
 	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
-	full   bool  // it was sent the script in full
-	native bool  // it was sent a native command, and has not answered
+	sent   form  // last
 	alone  bool  // it was sent the command of the Fallback
 	lost   bool  // its connection was lost
 	again  bool  // and the command sent again
 	more   int16 // extra sendings under way
+}
+
+// A form is that of a command.
+type form uint8
+
+const (
+	plainForm form = iota
+	resent         // the script, after a native command
+	inFull         // its source, which the node lacks
+	native         // in place of the script; it has not been answered
+)
+
+// Resent says that a script follows a native command to node i, so that a far node has time to answer twice.
+func (r *Round) Resent(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Ballots[i].sent = resent
+}
+
+func formFor(n *Node) form {
+	if n.LacksSHA() {
+		return inFull
+	}
+	return plainForm
 }
 
 // keepLocked drops what the answer says of the queue: only releases need that, and they read it themselves.
@@ -144,16 +167,16 @@ func (r *Round) Send() {
 	defer encoding.Free()
 	for i, n := range r.set.Nodes {
 		req := wire.Request{Args: r.brief.Call.Command.Args}
-		native := n.Native(&r.brief.Call.Command)
+		command := n.Native(&r.brief.Call.Command)
 		switch b := &r.Ballots[i]; {
 		case fallback != nil && fallback.Lacks(i):
-			b.alone, b.full = true, n.LacksSHA()
+			b.alone, b.sent = true, formFor(n)
 			req.Args = r.commandLocked(i)
-		case native != 0:
-			b.native = true
-			req.Native, req.RESP = native, encoding.As(native)
+		case command != 0:
+			b.sent = native
+			req.Native, req.RESP = command, encoding.As(command)
 		case n.LacksSHA():
-			b.full = true
+			b.sent = inFull
 			req.Args = r.commandLocked(i)
 		default:
 			req.RESP = encoding.Args()
@@ -183,7 +206,7 @@ func (r *Round) callLocked(i int) claim.Call {
 
 func (r *Round) commandLocked(i int) []any {
 	c := r.callLocked(i)
-	if r.Ballots[i].full {
+	if r.Ballots[i].sent == inFull {
 		return c.Command.InFull()
 	}
 	return c.Command.Args
@@ -262,17 +285,19 @@ func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), repl
 func (r *Round) isBySHA(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.Ballots[i].full && r.callLocked(i).Command.IsScript()
+	return r.Ballots[i].sent != inFull && r.callLocked(i).Command.IsScript()
 }
 
 // readNative reads the answer to a native command as that of the script. untold reports that only the script tells what
 // there is; then reply.Err says so.
 func (r *Round) readNative(i int, reply *wire.Reply) (untold bool) {
 	r.mu.Lock()
-	was := r.Ballots[i].native
-	r.Ballots[i].native = false
+	was := r.Ballots[i].sent
+	if was == native {
+		r.Ballots[i].sent = plainForm
+	}
 	r.mu.Unlock()
-	if !was || reply.Fate != wire.Answered {
+	if was != native || reply.Fate != wire.Answered {
 		return false
 	}
 	value, done := r.brief.Call.Command.DoneBy(*reply)
@@ -297,10 +322,13 @@ func (untold) NotCounted() {}
 func (r *Round) resend(i int, lacks bool) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || lacks && r.Ballots[i].full || ok && !g.Open() {
+	if g, ok := r.op.(Gate); r.closed || lacks && r.Ballots[i].sent == inFull || ok && !g.Open() {
 		return false, nil
 	}
-	r.Ballots[i].full = lacks || r.set.Nodes[i].LacksSHA()
+	r.Ballots[i].sent = max(resent, formFor(r.set.Nodes[i]))
+	if lacks {
+		r.Ballots[i].sent = inFull
+	}
 	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, refusal
 }
@@ -332,7 +360,7 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 		return false, true, nil
 	}
 	r.Ballots[i].alone = true
-	r.Ballots[i].full = r.set.Nodes[i].LacksSHA()
+	r.Ballots[i].sent = formFor(r.set.Nodes[i])
 	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, false, refusal
 }

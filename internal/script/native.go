@@ -21,19 +21,36 @@ const (
 	setsAll         // MSETEX
 )
 
-// HasNative reports whether a native command can stand for c.
-func (c *Command) HasNative() bool { return c.native != noNative }
+// native returns what can stand for c. Its arguments tell.
+func (c *Command) native() native {
+	switch c.script {
+	case releaseScript: // of one name, with its queue, and nothing more
+		if len(c.Args) == keyCount+4 && c.Args[keyCount] == 2 {
+			return deletes
+		}
+	case enterScript: // of several names, without a ticket and a fence
+		if k, _ := c.Args[keyCount].(int); k > 1 && len(c.Args) == keyCount+k+6 && c.Args[keyCount+k+3] == none {
+			return setsAll
+		}
+	}
+	return noNative
+}
 
-// Native returns the native command that stands for c on a node with these abilities, 0 for none. EXISTS goes behind a
-// DELEX once the connection has proved that it allows that: a user who lacks both permissions would make two entries in
-// an ACL LOG.
+// HasNative reports whether a native command can stand for c.
+func (c *Command) HasNative() bool { return c.native() != noNative }
+
+// Native returns the native command that stands for c on a node with these abilities, 0 for none. A DELEX is tried with
+// the script behind it, and then has EXISTS there: a user who lacks both permissions would make two entries in an ACL
+// LOG.
 func (c *Command) Native(may, proved wire.Native) wire.Native {
-	switch c.native {
+	switch c.native() {
 	case deletes:
 		n := may & (wire.DelEx | wire.DelIfEq)
 		switch {
+		case n == 0:
+			return 0
 		case n&proved == 0:
-			return n
+			return n | wire.Tried
 		case may&wire.Look == 0: // another request tries it
 			return 0
 		}
@@ -87,7 +104,7 @@ func (e *Encoding) Free() {
 
 func (c *Command) appendNative(b []byte, n wire.Native) []byte {
 	key, value := c.Args[keyCount+1], c.Args[len(c.Args)-1]
-	switch n &^ wire.Look {
+	switch n &^ (wire.Look | wire.Tried) {
 	case wire.DelEx:
 		b, _ = wire.AppendCommand(b, []any{"delex", key, "ifeq", value})
 	case wire.DelIfEq:
@@ -103,19 +120,22 @@ func (c *Command) appendNative(b []byte, n wire.Native) []byte {
 		cmd = append(cmd, "nx", "px", c.Args[keyCount+2+k])
 		b, _ = wire.AppendCommand(b, cmd)
 	}
+	if n&wire.Tried != 0 {
+		b, _ = wire.AppendCommand(b, c.Args)
+	}
 	if n&wire.Look != 0 {
 		b, _ = wire.AppendCommand(b, []any{"exists", c.Args[keyCount+2]})
 	}
 	return b
 }
 
+// One is what DELEX, DELIFEQ and MSETEX answer if they have done it, and Zero what EXISTS answers if there is no key.
+var One, Zero any = int64(1), int64(0)
+
 // DoneBy returns what the script of c would have answered, if the answer to its native form is the usual one.
 func (c *Command) DoneBy(reply wire.Reply) (value any, done bool) {
-	switch {
-	case reply.Err != nil:
-		return nil, false
-	case c.native == setsAll:
-		return Granted, reply.Value == int64(1)
+	if c.native() == setsAll {
+		return Granted, reply.Err == nil && reply.Value == One
 	}
-	return Mine, reply.Value == int64(1) && reply.Alone
+	return Mine, reply.Err == nil && reply.First == One && reply.Value == Zero
 }

@@ -338,11 +338,7 @@ func releaseOf(s *wire.Script, l Lock, process Process, turnover Turnover, fence
 	}
 	r.args(l.value)
 	if plain {
-		c := r.command()
-		if k == 1 && s == releaseScript {
-			c.native = deletes
-		}
-		return c
+		return r.command()
 	}
 	return r.ends(process, turnover, fence)
 }
@@ -378,11 +374,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	}
 	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), strict)
 	r.token(fence)
-	c := r.command()
-	if k > 1 && place.Ticket.IsZero() && fence.Token == 0 {
-		c.native = setsAll
-	}
-	return c
+	return r.command()
 }
 
 // An Entered is what a node answers to Enter.
@@ -535,7 +527,6 @@ func Heal(l Lock, ttl int64) Command { return l.command(healScript, lockTTL.argu
 type Command struct {
 	Args   []any
 	script *wire.Script
-	native native
 }
 
 // command returns the command that runs s on the keys, with the value and args.

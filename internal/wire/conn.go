@@ -64,7 +64,7 @@ type conn struct {
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
 	delivered int      // replies delivered, not yet subtracted from inFlight
-	first     Reply    // of two to one request
+	first     any      // the answer to the first of two commands
 }
 
 var errDone = errors.New("the connection is not needed any more")
@@ -253,29 +253,18 @@ func (c *conn) deliver(value any) error {
 	c.queue.owed.Add(-1)
 	c.delivered++
 	if req.native != 0 {
-		c.deliverNative(req, r)
+		c.queue.hearNative(req.native, r.Err)
+	}
+	switch req.of {
+	case firstOfTwo:
+		c.first = r.Value
 		return nil
+	case secondOfTwo:
+		r.First, c.first = c.first, nil
 	}
 	req.to.Receive(req.tag, r)
 	return nil
 }
-
-// deliverNative keeps the first of two replies until the other one comes.
-func (c *conn) deliverNative(req queued, r Reply) {
-	c.queue.hearNative(req.native, r.Err)
-	switch {
-	case req.first:
-		c.first = r
-		return
-	case req.native == Look:
-		c.first.Alone = r.Value == nothing
-		r, c.first = c.first, Reply{}
-	}
-	req.to.Receive(req.tag, r)
-}
-
-// nothing is what a node answers to EXISTS if there is no key.
-var nothing any = int64(0)
 
 func (c *conn) explained(err refusal) error {
 	if c.queue.share == nil {

@@ -13,7 +13,7 @@ import (
 //
 // INFO says which ones the server should have. A user may lack permissions that the scripts do not need, and a service
 // may report a version whose commands it lacks. So one request tries each command. The first refusal takes all of them
-// back until the next connection: one entry in an ACL LOG. A sender whose native request was refused sends the script.
+// back until the next connection: one entry in an ACL LOG.
 
 // A Native is a command in place of a script, or several of them, as bits.
 type Native uint8
@@ -24,7 +24,8 @@ const (
 	DelIfEq                    // DELIFEQ key value: Valkey 9.0
 	MSetEx                     // MSETEX: Redis 8.4, Valkey 9.1
 
-	Look // EXISTS of another key behind a DELEX or DELIFEQ
+	Look  // EXISTS of another key behind a DELEX or DELIFEQ
+	Tried // the command is followed by Args
 )
 
 // nativesIn returns the commands of the server that has answered INFO with text.
@@ -84,7 +85,7 @@ func (q *queue) beginNatives(has Native) {
 
 func (q *queue) tryNativeLocked(what Native) {
 	if has, proved, trying := q.natives.get(); has&what&^proved != 0 && trying == 0 {
-		q.natives.setLocked(has, proved, what&^proved)
+		q.natives.setLocked(has, proved, what&has&^proved)
 	}
 }
 

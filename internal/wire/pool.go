@@ -48,7 +48,7 @@ type Request struct {
 	// reads RESP only until Send returns. Code that passes a request on with other Args must clear RESP.
 	RESP []byte
 
-	// Native says that RESP is this command, which stands for Args: see Natives. With Look, an EXISTS stands behind it.
+	// Native says that RESP is this command, in place of Args: see Natives. With Look or Tried, another one stands behind it.
 	Native Native
 
 	// Reserved marks a request that Send accepts beyond the limit of pool.WithOutstanding, such as the release of a
@@ -82,8 +82,8 @@ type Reply struct {
 
 	Fate Fate
 
-	// Alone says that the EXISTS of a request with Look has found no key.
-	Alone bool
+	// First is what the node answered to the first command of a request of two (Look, Tried), nil if it has refused.
+	First any
 
 	// Resent says that the client has sent the request more than once. The node may execute an earlier sending after
 	// this answer.

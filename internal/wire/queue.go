@@ -55,8 +55,17 @@ type queued struct {
 	name string
 
 	native Native // that it was written as; 0 for none
-	first  bool   // the next one has its other reply
+	of     part   // of a request of two commands
 }
+
+// A part is one of the two commands of a request.
+type part uint8
+
+const (
+	onlyOne part = iota
+	firstOfTwo
+	secondOfTwo
+)
 
 var errStopped = errors.New("pool: stream stopped")
 
@@ -79,19 +88,12 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 	}
 	q.within = sooner(q.within, req.Within)
 	name, _ := req.Args[0].(string)
-	native := req.Native
-	if native != 0 {
-		q.tryNativeLocked(native)
+	last := queued{to: req.To, tag: req.Tag, view: view, name: name, native: req.Native}
+	if req.Native != 0 {
+		q.tryNativeLocked(req.Native)
+		last = q.addNativeLocked(last)
 	}
-	if native&Look != 0 {
-		native &^= Look
-		q.addLocked(queued{to: ignored{}, view: view, name: native.name(), native: native, first: true})
-		native = Look
-	}
-	if native != 0 {
-		name = native.name()
-	}
-	q.addLocked(queued{to: req.To, tag: req.Tag, view: view, name: name, native: native})
+	q.addLocked(last)
 	if before == 0 {
 		q.nudge()
 	}
@@ -101,6 +103,24 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 func (q *queue) addLocked(req queued) {
 	q.requests = append(q.requests, req)
 	q.owed.Add(1)
+}
+
+// addNativeLocked adds the first of two commands, and returns what is still to be added.
+func (q *queue) addNativeLocked(req queued) queued {
+	command := req.native &^ (Look | Tried)
+	if req.native != command {
+		q.addLocked(queued{to: ignored{}, view: req.view, name: command.name(), native: command, of: firstOfTwo})
+		req.of = secondOfTwo
+	}
+	switch {
+	case req.native&Tried != 0:
+		req.native = 0
+		return req
+	case req.native&Look != 0:
+		command = Look
+	}
+	req.native, req.name = command, command.name()
+	return req
 }
 
 // ignored receives the answers to ASKING, and the first of two.
