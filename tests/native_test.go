@@ -1,6 +1,8 @@
 package redsync_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -285,5 +287,43 @@ func TestNativeCommandsNeedNoScripts(t *testing.T) {
 			f.noKeys()
 		}
 		assert.Equal(t, 5, f.scripts())
+	})
+}
+
+// A waiter of the same process for another name, a limit of replies, and a context that ends soon: the first changes
+// nothing, a request counts once, and who may be gone before the script can follow sends it at once.
+func TestNativeCommandsBesideOtherCallers(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes.SetVersion("Redis 8.6.3")
+		few := f.process(pool.WithOutstanding(12))
+		f.closes(few)
+		f = f.as(few)
+		f.meet()
+		f.meet()
+		f.sets("taken", "theirs", minute, allNodes...)
+		waiting, end := context.WithCancel(f.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.NewMutex("taken", forever).LockContext(waiting) }()
+		time.Sleep(sec)
+		scripts, deletions := f.scripts(), f.deletions()
+		ended := make(chan error)
+		for i := range 12 {
+			go func() {
+				m := f.NewMutex(fmt.Sprint(i))
+				err := m.TryLock()
+				_, unlocked := m.Unlock()
+				ended <- errors.Join(err, unlocked)
+			}()
+		}
+		for range 12 {
+			noError(t, <-ended)
+		}
+		assert.Equal(t, scripts, f.scripts())
+		assert.Equal(t, deletions+12*5, f.deletions())
+		m := f.held()
+		f.confirms(m.UnlockContext(limited(f, 5*ms)))
+		assert.Equal(t, deletions+12*5, f.deletions())
+		end()
+		<-done
 	})
 }

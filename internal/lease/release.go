@@ -167,7 +167,9 @@ func (l *Lease) Release(how Releasing) *Release {
 		}
 		as, command := form{scriptFor(n), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
 		if mayBeNative && as == (form{}) {
-			command = n.Native(&rel.round.Call().Command)
+			if command = n.Native(&rel.round.Call().Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
+				command, mayBeNative = 0, false
+			}
 		}
 		switch {
 		case command&wire.Tried != 0: // the script is behind it
@@ -181,6 +183,12 @@ func (l *Lease) Release(how Releasing) *Release {
 		}
 	}
 	return rel
+}
+
+// endsSoon reports whether the caller may be gone, and its process with it, before a script that tells waiters is sent.
+func endsSoon(ctx context.Context, within time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) < within
 }
 
 func scriptFor(n *quorum.Node) encoded {
@@ -543,7 +551,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 // tells waiters, or what there is. So an attempt that has failed sends the script at once: nobody waits for its release,
 // and the process may end.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
-	if reply.First == script.One && reply.Fate == wire.Answered {
+	if reply.First == script.One {
 		rel.progress[i].deleted = true
 	}
 	if as.as != native || reply.Fate != wire.Answered {

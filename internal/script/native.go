@@ -24,8 +24,8 @@ const (
 // native returns what can stand for c. Its arguments tell.
 func (c *Command) native() native {
 	switch c.script {
-	case releaseScript: // of one name, with its queue, and nothing more
-		if len(c.Args) == keyCount+4 && c.Args[keyCount] == 2 {
+	case releaseScript: // of one name, with its queue, perhaps with the process, and nothing more
+		if n := len(c.Args) - keyCount; (n == 4 || n == 5) && c.Args[keyCount] == 2 {
 			return deletes
 		}
 	case enterScript: // of several names, without a ticket and a fence
@@ -103,7 +103,7 @@ func (e *Encoding) Free() {
 }
 
 func (c *Command) appendNative(b []byte, n wire.Native) []byte {
-	key, value := c.Args[keyCount+1], c.Args[len(c.Args)-1]
+	key, value := c.Args[keyCount+1], c.Args[keyCount+3]
 	switch n &^ (wire.Look | wire.Tried) {
 	case wire.DelEx:
 		b, _ = wire.AppendCommand(b, []any{"delex", key, "ifeq", value})

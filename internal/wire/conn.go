@@ -250,7 +250,6 @@ func (c *conn) deliver(value any) error {
 			c.retire()
 		}
 	}
-	c.queue.owed.Add(-1)
 	c.delivered++
 	if req.native != 0 {
 		c.queue.hearNative(req.native, r.Err)
@@ -262,6 +261,7 @@ func (c *conn) deliver(value any) error {
 	case secondOfTwo:
 		r.First, c.first = c.first, nil
 	}
+	c.queue.owed.Add(-1)
 	req.to.Receive(req.tag, r)
 	return nil
 }
@@ -405,9 +405,9 @@ func (c *conn) end(err error) {
 		err = c.cause
 	case len(lost) > 0:
 		err = cutOffAt(commandName([]any{lost[0].name}), err)
-		if lost[0].native != 0 && isEnd(err) {
-			q.cutAtNativeLocked(lost[0].native)
-		}
+	}
+	if len(lost) > 0 && (isEnd(err) || errors.Is(err, os.ErrDeadlineExceeded)) {
+		q.cutAtNativeLocked(lost[0].native)
 	}
 	err = fmt.Errorf("pool: connection lost: %w", err)
 	if q.severed() {
@@ -417,7 +417,14 @@ func (c *conn) end(err error) {
 	q.mu.Unlock()
 	q.nudge()
 	c.cancel()
-	q.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
+	unknown := Reply{Err: err, Fate: Unknown, Conn: c.number}
+	if len(lost) > 0 && lost[0].of == secondOfTwo {
+		half := unknown
+		half.First = c.first
+		q.fail(lost[:1], half)
+		lost = lost[1:]
+	}
+	q.fail(lost, unknown)
 	close(c.ended)
 }
 

@@ -82,7 +82,8 @@ type Reply struct {
 
 	Fate Fate
 
-	// First is what the node answered to the first command of a request of two (Look, Tried), nil if it has refused.
+	// First is what the node answered to the first command of a request of two (Look, Tried), whatever the Fate of the
+	// second, nil if it has refused.
 	First any
 
 	// Resent says that the client has sent the request more than once. The node may execute an earlier sending after

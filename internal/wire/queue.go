@@ -102,7 +102,9 @@ func (q *queue) submit(req *Request, limit int, view *serverView) error {
 
 func (q *queue) addLocked(req queued) {
 	q.requests = append(q.requests, req)
-	q.owed.Add(1)
+	if req.of != firstOfTwo {
+		q.owed.Add(1)
+	}
 }
 
 // addNativeLocked adds the first of two commands, and returns what is still to be added.
@@ -173,7 +175,9 @@ func (q *queue) finish() {
 
 func (q *queue) fail(requests []queued, r Reply) {
 	for _, req := range requests {
-		q.owed.Add(-1)
+		if req.of != firstOfTwo {
+			q.owed.Add(-1)
+		}
 		req.to.Receive(req.tag, r)
 	}
 	q.mu.Lock()
