@@ -62,8 +62,8 @@ func LaunchClusters(n, masters int) (clusters [][]*Server, stop func(), err erro
 func join(servers []*Server) error {
 	for i, s := range servers {
 		commands := [][]any{append([]any{"cluster", "addslots"}, share(i, len(servers))...), {"cluster", "set-config-epoch", i + 1}}
-		if i > 0 {
-			commands = append(commands, meeting(servers[0]))
+		for _, other := range servers[:i] {
+			commands = append(commands, meeting(other))
 		}
 		for _, args := range commands {
 			if _, err := s.Do(args...); err != nil {
