@@ -60,7 +60,7 @@ func masters(n int) string { return "Cluster of " + strconv.Itoa(n) }
 // measureOnClusters measures on Clusters of n masters, which it starts.
 func measureOnClusters(n int) measuring {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
-		clusters, stop, err := realredis.LaunchClusters(clusterNodes, n)
+		clusters, stop, err := realredis.LaunchClusters(clusterNodes, n) //nolint:contextcheck // it takes 3 s
 		if err != nil {
 			return nil, err
 		}
