@@ -97,6 +97,8 @@ func (c contender) keeps(
 	for i, name := range severalNames(name, max(c.names, 1)) {
 		left, err := node.PTTL(ctx, c.keyPrefix+name).Result()
 		switch {
+		case redis.HasErrorPrefix(err, "MOVED"): // of a Cluster, another master has the name
+			return false, nil
 		case err != nil:
 			return false, err
 		case left == noKey && i == 0:

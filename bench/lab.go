@@ -146,11 +146,11 @@ func flush(ctx context.Context, look []*redis.Client) error {
 }
 
 // verdict returns an error if a strict contender left keys behind, or failed to lock or unlock, in the
-// scenes distinct, one-node, names, readers and permits, and in curves.
+// scenes distinct, one-node, clusters, names, readers and permits, and in curves.
 func verdict(results []*result) error {
 	var errs []error
 	for _, r := range results {
-		healthy := []string{distinctScene.name, namesScene.name, readersScene.name, permitsScene.name, oneNodeScene.name}
+		healthy := []string{distinctScene.name, namesScene.name, readersScene.name, permitsScene.name, oneNodeScene.name, clustersScene.name}
 		if !slices.Contains(healthy, r.cell.Scene) && !strings.HasPrefix(r.cell.Scene, curve) || !r.cell.contender.strict {
 			continue
 		}

@@ -101,7 +101,9 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 }
 
 // measuredFiles have the results that pages and charts show. No scene is in two of them.
-var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt"}
+var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt", "clusters.txt"}
+
+const beyondFive = "../docs/beyond-five.md"
 
 func measuredText(t *testing.T) (text string) {
 	for _, path := range measuredFiles {
@@ -123,15 +125,18 @@ func TestResultsArePrintedByThisReport(t *testing.T) {
 	}
 }
 
-// TestChartsAndPageShowTheResults draws the charts from the results, and fills the tables of README.md from them: both must be
+// TestChartsAndPagesShowTheResults draws the charts from the results, and fills the tables of the pages from them: both must be
 // as they are in the repository.
-func TestChartsAndPageShowTheResults(t *testing.T) {
+func TestChartsAndPagesShowTheResults(t *testing.T) {
 	dir := t.TempDir()
-	page := filepath.Join(dir, "README.md")
+	page, beyond := filepath.Join(dir, "README.md"), filepath.Join(dir, "beyond-five.md")
 	require.NoError(t, os.WriteFile(page, []byte(read(t, "README.md")), 0o600))
+	require.NoError(t, os.WriteFile(beyond, []byte(read(t, beyondFive)), 0o600))
 	for _, from := range measuredFiles {
 		require.NoError(t, run(t.Context(), []string{"-from", from, "-charts", dir, "-page", page}, io.Discard, io.Discard))
 	}
+	require.NoError(t, run(t.Context(), []string{"-from", "clusters.txt", "-page", beyond}, io.Discard, io.Discard))
+	require.Equal(t, read(t, beyond), read(t, beyondFive), "run: go run ./bench -from bench/clusters.txt -page docs/beyond-five.md")
 	const again = "run, also from bench/one-node.txt and bench/curves.txt: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
 	require.Equal(t, read(t, page), read(t, "README.md"), again)
 	files, err := filepath.Glob("*.svg")
@@ -182,6 +187,13 @@ func TestSentencesShowTheResults(t *testing.T) {
 	require.Greater(t, rate(onRueidis), max(rate(defaults), rate(failFast)))
 	require.Less(t, oneNode(1), 1.0)
 	require.Greater(t, oneNode(16), 1.0)
+	cluster := func(masters, goroutines int, column string) float64 {
+		return figure("clusters", fmt.Sprint("Cluster of ", masters), goroutines, ours, column)
+	}
+	require.InDelta(t, 2, cluster(3, 1024, "x one server"), 0.5)
+	require.InDelta(t, 1, cluster(3, 1024, "allocs")/(figure("clusters", oneServer, 1024, ours, "allocs")+6), 0.1)
+	require.InDelta(t, 1./3, cluster(3, 1024, "busiest x one master"), 0.1)
+	require.InDelta(t, 1./2, cluster(3, 128, "busiest x one master"), 0.1)
 	require.InDelta(t, 2, figure("readers", "", 128, oursShared, "server CPU x plain"), 0.5)
 	for sentence, page := range map[string]string{
 		fmt.Sprintf("- 128 goroutines: %.0f locks per second; v4 %.0f (rueidis, `WithFailFast`).", rate(ours), rate(onRueidis)): "../README.md",
@@ -208,7 +220,9 @@ func TestSentencesShowTheResults(t *testing.T) {
 		fmt.Sprintf("%.0f commands for each read become %.0f with 64 processes, and the client's CPU for a pair %.0f µs from %.0f µs.",
 			point("processes", 1, "commands/read"), point("processes", 64, "commands/read"),
 			point("processes", 64, "client CPU µs"), point("processes", 1, "client CPU µs")): "README.md",
-		fmt.Sprintf("and do %.0f.", point("network", 50, "pairs/s")):       "README.md",
+		fmt.Sprintf("and do %.0f.", point("network", 50, "pairs/s")):                                                                "README.md",
+		fmt.Sprintf("it reads %.0f commands at once, not %.0f", cluster(3, 128, "commands/read"), cluster(1, 128, "commands/read")): beyondFive,
+		"commit " + commit("clusters.txt"):                                 beyondFive,
 		fmt.Sprintf("and get %.0f:", point("held", 100_000, "extended/s")): "README.md",
 	} {
 		assert.True(t, strings.Contains(strings.Join(strings.Fields(read(t, page)), " "), sentence), "%s does not say: %s", page, sentence)

@@ -65,7 +65,7 @@ var scenes = append([]scene{
 	distinctScene, nativeScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
 	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
-	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene,
+	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene, oneNodeScene, clustersScene,
 }, curves...)
 
 // grid returns a cell for every width and contender.

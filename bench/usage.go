@@ -14,8 +14,9 @@ import (
 // usage is the consumption since the start of the processes.
 type usage struct {
 	mallocs        uint64
-	client, server time.Duration // CPU of this process and of all nodes
-	kernel         time.Duration // the part of client in system calls
+	client, server time.Duration   // CPU of this process and of all nodes
+	kernel         time.Duration   // the part of client in system calls
+	each           []time.Duration // the part of server of each node
 
 	commands, reads float64 // of all nodes
 }
@@ -27,7 +28,7 @@ func (l *lab) usage(ctx context.Context) (usage, error) {
 		if err != nil {
 			return u, fmt.Errorf("INFO: %w", err)
 		}
-		info := parseInfo(text)
+		info, others := parseInfo(text), u.server
 		for key, add := range map[string]func(v float64){
 			"used_cpu_user":            func(v float64) { u.server += time.Duration(v * float64(time.Second)) },
 			"used_cpu_sys":             func(v float64) { u.server += time.Duration(v * float64(time.Second)) },
@@ -40,6 +41,7 @@ func (l *lab) usage(ctx context.Context) (usage, error) {
 			}
 			add(v)
 		}
+		u.each = append(u.each, u.server-others)
 	}
 	u.client, u.kernel = ownCPU()
 	var mem runtime.MemStats
@@ -55,13 +57,16 @@ func ownCPU() (all, kernel time.Duration) {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), time.Duration(ru.Stime.Nano())
 }
 
-// since adds the consumption per pair between two readings; in percent, the share of the client's CPU in system calls, and
+// since adds the consumption per pair between two readings, also of the node that used most CPU; in percent, the share of the client's CPU in system calls, and
 // that of all processors that was busy; and how many commands a node executed for each read.
 func (f figures) since(before, after usage) {
 	if n := f["pairs"]; n > 0 {
 		f["allocs"] = float64(after.mallocs-before.mallocs) / n
 		f["client_cpu"] = micros(after.client-before.client) / n
 		f["server_cpu"] = micros(after.server-before.server) / n
+		for i := range after.each {
+			f["busiest"] = max(f["busiest"], micros(after.each[i]-before.each[i])/n)
+		}
 		f["kernel"] = 100 * float64(after.kernel-before.kernel) / float64(after.client-before.client)
 		f["busy"] = 100 * (f["client_cpu"] + f["server_cpu"]) * f["rate"] / 1e6 / float64(runtime.NumCPU())
 		f["batch"] = (after.commands - before.commands) / (after.reads - before.reads)

@@ -1,8 +1,10 @@
 package realredis
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +24,11 @@ func StartCluster(tb testing.TB) []*Server {
 func StartClusters(tb testing.TB, n int) (clusters [][]*Server) {
 	tb.Helper()
 	for range n {
-		clusters = append(clusters, meetThree(tb))
+		servers := Start(tb, 3, clusterArgs...)
+		if err := join(servers); err != nil {
+			tb.Fatal(err)
+		}
+		clusters = append(clusters, servers)
 	}
 	for _, servers := range clusters {
 		AwaitCluster(tb, servers)
@@ -30,46 +36,75 @@ func StartClusters(tb testing.TB, n int) (clusters [][]*Server) {
 	return clusters
 }
 
-// meetThree returns three masters that share the slots and have been told to meet. They may not
-// know each other yet.
-func meetThree(tb testing.TB) (servers []*Server) {
-	tb.Helper()
-	for i := range 3 {
-		s := StartClusterNode(tb)
-		Must(tb, s, append([]any{"cluster", "addslots"}, third(i)...)...)
-		Must(tb, s, "cluster", "set-config-epoch", i+1)
-		servers = append(servers, s)
-		if i > 0 {
-			Meet(tb, s, servers[0])
+// LaunchClusters returns n clusters of so many masters, like those of StartClusters. stop is that of LaunchAll.
+func LaunchClusters(n, masters int) (clusters [][]*Server, stop func(), err error) {
+	all, stop, err := LaunchAll(n*masters, clusterArgs...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for servers := range slices.Chunk(all, masters) {
+		err = errors.Join(err, join(servers))
+		clusters = append(clusters, servers)
+	}
+	for _, servers := range clusters {
+		if err == nil {
+			err = await(servers)
 		}
 	}
-	return servers
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return clusters, stop, nil
 }
 
-// third returns the slots of master i of three. Before Redis 7.0 each must be named.
-func third(i int) (slots []any) {
-	for slot := i * 16384 / 3; slot < (i+1)*16384/3; slot++ {
+// join lets masters share the slots, and tells them to meet. They may not know each other yet.
+func join(servers []*Server) error {
+	for i, s := range servers {
+		commands := [][]any{append([]any{"cluster", "addslots"}, share(i, len(servers))...), {"cluster", "set-config-epoch", i + 1}}
+		for _, other := range servers[:i] {
+			commands = append(commands, meeting(other))
+		}
+		for _, args := range commands {
+			if _, err := s.Do(args...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// share returns the slots of master i of n. Before Redis 7.0 each must be named.
+func share(i, n int) (slots []any) {
+	for slot := i * 16384 / n; slot < (i+1)*16384/n; slot++ {
 		slots = append(slots, slot)
 	}
 	return slots
 }
 
+// A replica need not wait for others, and nobody declares a frozen node failed, however slow the machine is.
+var clusterArgs = []string{clusterEnabled, "yes", "--repl-diskless-sync-delay", "0", "--cluster-node-timeout", "300000"}
+
 // StartClusterNode returns the only node of a new cluster, without slots.
 func StartClusterNode(tb testing.TB) *Server {
 	tb.Helper()
-	// A replica need not wait for others, and nobody declares a frozen node failed, however slow the machine is.
-	return Start(tb, 1, clusterEnabled, "yes", "--repl-diskless-sync-delay", "0", "--cluster-node-timeout", "300000")[0]
+	return Start(tb, 1, clusterArgs...)[0]
 }
 
 // Meet makes s a node of the cluster of other.
 func Meet(tb testing.TB, s, other *Server) {
 	tb.Helper()
+	Must(tb, s, meeting(other)...)
+}
+
+// meeting returns the command that makes a server a node of the cluster of other.
+func meeting(other *Server) []any {
 	host, port, _ := net.SplitHostPort(other.Addr())
 	args := []any{"cluster", "meet", host, port}
 	if other.bus != "" {
 		args = append(args, other.bus)
 	}
-	Must(tb, s, args...)
+	return args
 }
 
 // AwaitCluster waits until every node reports that the cluster is up and that it is connected to all servers,
@@ -77,19 +112,30 @@ func Meet(tb testing.TB, s, other *Server) {
 // subscribers on another: Redis forwards it only to the nodes that the publishing node already knows.
 func AwaitCluster(tb testing.TB, servers []*Server) {
 	tb.Helper()
+	if err := await(servers); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func await(servers []*Server) error {
 	for _, s := range servers {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			info := fmt.Sprint(Must(tb, s, "cluster", "info"))
-			nodes := fmt.Sprint(Must(tb, s, "cluster", "nodes"))
-			if strings.Contains(info, "cluster_state:ok") && !strings.Contains(nodes, "handshake") &&
-				strings.Count(nodes, " connected") == len(servers) {
+			info, err1 := s.Do("cluster", "info")
+			nodes, err2 := s.Do("cluster", "nodes")
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			known := fmt.Sprint(nodes)
+			if strings.Contains(fmt.Sprint(info), "cluster_state:ok") && !strings.Contains(known, "handshake") &&
+				strings.Count(known, " connected") == len(servers) {
 				break
 			}
 			if time.Now().After(end) {
-				tb.Fatalf("the cluster is not up within a minute:\n%s\n%s", info, nodes)
+				return fmt.Errorf("the cluster is not up within a minute:\n%v\n%v", info, nodes)
 			}
 		}
 	}
+	return nil
 }
 
 // Must runs a command on s and returns the answer. An error fails the test.

@@ -108,8 +108,8 @@ func findServer() error {
 }
 
 // LaunchAll returns n running servers without persistence, each with a folder of its own for its files. stop ends them and
-// removes their files. If one does not start, the others are ended, and stop is nil.
-func LaunchAll(n int) (servers []*Server, stop func(), err error) {
+// removes their files. If one does not start, the others are ended, and stop is nil. Args are as for Start.
+func LaunchAll(n int, args ...string) (servers []*Server, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "redsync")
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +125,7 @@ func LaunchAll(n int) (servers []*Server, stop func(), err error) {
 		err := os.Mkdir(data, 0o700)
 		var s *Server
 		if err == nil {
-			s, err = Launch(data)
+			s, err = Launch(data, args...)
 		}
 		if err != nil {
 			stop()
