@@ -55,6 +55,13 @@ var habits = []habit{
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
+// loners are so few that most releases find nobody who waits in their process: only such a release needs no script.
+var loners = []habit{
+	{name: "plain", clients: 1, pace: 30 * ms, do: (*client).plain},
+	{name: "several", clients: 1, several: true, pace: 150 * ms, do: anyOf((*client).plain, (*client).cancel, (*client).hurry)},
+	{name: "watchdog", clients: 1, slow: true, pace: 500 * ms, do: (*client).watch},
+}
+
 // anyOf returns a habit that does one of several things each time.
 func anyOf(habits ...func(*client)) func(*client) {
 	return func(c *client) { habits[c.rand.IntN(len(habits))](c) }

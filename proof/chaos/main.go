@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -89,6 +90,7 @@ func parse(args []string) (*commandLine, error) {
 	name := flags.String("scene", "contract", "one of "+sceneNames())
 	flags.StringVar(&line.page, "report", "", "HTML `file` for the report")
 	flags.StringVar(&line.data, "json", "", "`file` for the report as JSON")
+	programs := flags.String("servers", "", "`programs` for the nodes in turn, separated by \":\"; otherwise the redis-server on PATH")
 	flags.BoolVar(&line.verbose, "v", false, "tell each fault as it begins")
 	flags.BoolVar(&line.Keep, "keep", false, "keep the files of the run: logs, and the history")
 	flags.BoolVar(&line.requireFakeTime, "require-faketime", os.Getenv(envFakeTime) == requireFakeTime,
@@ -99,6 +101,7 @@ func parse(args []string) (*commandLine, error) {
 	if line.Length < 2*lull {
 		return nil, cli.Misusef("-for %v is out of range: %v or more", line.Length, 2*lull)
 	}
+	line.Programs = filepath.SplitList(*programs)
 	if line.Seed == 0 {
 		line.Seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}

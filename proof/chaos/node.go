@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +45,8 @@ const (
 // patience is how long a server on a busy machine may take to answer.
 const patience = 10 * time.Second
 
-func startNode(i int, dir, fakeTime string) (*node, error) {
+// startNode starts node i, with one of programs in turn if there are any.
+func startNode(i int, dir, fakeTime string, programs []string) (*node, error) {
 	n := &node{index: i, dir: filepath.Join(dir, fmt.Sprintf("node%d", i))}
 	err := os.Mkdir(n.dir, 0o700)
 	if err != nil {
@@ -52,9 +55,15 @@ func startNode(i int, dir, fakeTime string) (*node, error) {
 	if n.clock, err = newNodeClock(fakeTime, n.dir); err != nil {
 		return nil, err
 	}
-	n.server, err = realredis.LaunchWith(n.dir, n.clock.env(),
+	args := []string{
 		"--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction",
-		"--user", lockUser, "on", ">"+lockPassword, "~*", "&*", "+@all")
+		"--user", lockUser, "on", ">" + lockPassword, "~*", "&*", "+@all",
+	}
+	if len(programs) > 0 {
+		n.server, err = realredis.LaunchProgram(programs[i%len(programs)], n.dir, n.clock.env(), args...)
+	} else {
+		n.server, err = realredis.LaunchWith(n.dir, n.clock.env(), args...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +123,27 @@ func (n *node) do(ctx context.Context, args ...any) error {
 		return fmt.Errorf("node %d: %v: %w", n.index, args, err)
 	}
 	return nil
+}
+
+// deleted returns how often clients have sent the node a command that compares and deletes, since it has started. has
+// reports whether the server has one.
+func (n *node) deleted(ctx context.Context) (times int, has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all, err := n.direct.Command(ctx).Result()
+	if err != nil {
+		return 0, false, err
+	}
+	stats, err := n.direct.Info(ctx, "commandstats").Result()
+	for _, name := range []string{"delex", "delifeq"} {
+		has = has || all[name] != nil
+		if _, calls, ok := strings.Cut(stats, "cmdstat_"+name+":calls="); ok {
+			calls, _, _ = strings.Cut(calls, ",")
+			count, _ := strconv.Atoi(calls)
+			times += count
+		}
+	}
+	return times, has, err
 }
 
 // disconnect ends all connections of clients.

@@ -54,6 +54,9 @@ func (r *result) unproved() error {
 	case r.Scene.clients != nil && r.Scene.waits && len(r.Rests) < enough:
 		return fmt.Errorf("only %d waits were judged: %d are needed to show something", len(r.Rests), enough)
 	}
+	if r.Deleters > 0 && r.Deletions == 0 {
+		return fmt.Errorf("%d nodes have DELEX or DELIFEQ, and none was sent one", r.Deleters)
+	}
 	return cmp.Or(r.unserved(), r.unforced())
 }
 
@@ -84,6 +87,9 @@ func (r *result) summary(out io.Writer) {
 	}
 	say("%7d  were told of a loss, %d extensions seen, %d looks at keys",
 		r.count(history.Lost), r.count(history.Extended), r.count(history.Key))
+	if r.Deleters > 0 {
+		say("%7d  times DELEX or DELIFEQ in place of a script, on the %d nodes that have it, since their last start", r.Deletions, r.Deleters)
+	}
 	if looks := r.looks(); len(looks) > 0 {
 		say("%7d  looks who holds a name: %d held (%d owners seen), %d free, %d unknown",
 			r.count(history.Saw), looks["held"], looks["owners"], looks["free"], looks["unknown"])

@@ -23,6 +23,7 @@ type settings struct {
 	Length    time.Duration // of the traffic
 	FakeTime  string        // the path of libfaketime, "" for none
 	Keep      bool          // keep the files
+	Programs  []string      // of the nodes, in turn; none for the redis-server on PATH
 	processes int           // number of client processes at a time
 	idle      int           // pauses of clients are 1+idle times as long; for tests that run beside others
 	fakes     int           // clients of the first process that claim locks without asking; for tests
@@ -47,6 +48,8 @@ type result struct {
 	Terms      []history.Term
 	Violations []history.Violation
 	Rests      []history.Rest // the waits that were judged
+	Deleters   int            // nodes that have DELEX or DELIFEQ
+	Deletions  int            // how often they were sent that since their last start
 	Dir        string         // "" unless kept
 }
 
@@ -81,7 +84,7 @@ func run(ctx context.Context, s settings) (*result, error) {
 // beginning, or -1.
 func (w *world) start(ctx context.Context, s settings, off int) error {
 	for i := range s.Scene.nodeCount() {
-		n, err := startNode(i, w.dir, s.FakeTime)
+		n, err := startNode(i, w.dir, s.FakeTime, s.Programs)
 		if errors.Is(err, realredis.ErrMissing) {
 			return err
 		}
@@ -259,6 +262,18 @@ func (w *world) inflictAll(ctx context.Context, r *result) error {
 func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error {
 	if err := w.tell(ctx, sayProbe); err != nil {
 		return err
+	}
+	for _, n := range w.nodes {
+		if n.dead.Load() {
+			continue
+		}
+		times, has, err := n.deleted(ctx)
+		if err != nil {
+			return err
+		}
+		if r.Deletions += times; has {
+			r.Deleters++
+		}
 	}
 	if err := w.tell(ctx, sayGoodbye); err != nil {
 		return err

@@ -64,6 +64,16 @@ var scenes = []scene{
 		},
 	},
 	{
+		name:    "native",
+		about:   "few clients, whose releases need no script on newer servers, under what the contract allows: nothing may break",
+		guard:   true,
+		expiry:  shortExpiry,
+		clients: loners,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planContract(seed, length, quarantine(longestTTL(shortExpiry)))
+		},
+	},
+	{
 		name:          "bad-node",
 		about:         "one bad node of five at a time, and processes in two zones: nothing may break",
 		waits:         true,

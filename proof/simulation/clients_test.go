@@ -3,6 +3,7 @@ package simulation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -31,7 +32,7 @@ type simClient struct {
 
 func (c *simClient) run() {
 	for !c.over() {
-		c.pause(0, 60*time.Millisecond)
+		c.pause(0, c.idles())
 		c.lock()
 	}
 }
@@ -243,6 +244,9 @@ func (c *simClient) begin() *simTerm {
 	if c.class[requests] && c.oneIn(2) {
 		t.own = t.process.request()
 		rs = t.own
+	} else if c.class[native] && (c.few() || c.realm == rough && c.oneIn(2)) {
+		t.process = c.mortal()
+		rs = t.process.Redsync
 	}
 	names := c.someNames(c.random)
 	if c.class[readers] && len(names) == 1 && c.oneIn(2) {
@@ -374,6 +378,8 @@ func (t *simTerm) patience() (context.Context, context.CancelFunc) {
 	switch {
 	case c.class[hurry] && c.oneIn(3): // shorter than any node deadline
 		most = []time.Duration{1, 4 * time.Millisecond, simNodeTimeout / 4}[c.random.IntN(3)]
+	case c.few():
+		most = 3 * time.Second
 	case c.oneIn(4):
 		most = 20 * time.Millisecond
 	}
@@ -401,6 +407,9 @@ func (t *simTerm) work() {
 	}
 	if c.class[fast] {
 		c.pause(0, max(1, 2*t.Remaining()))
+	}
+	if c.few() {
+		c.pause(0, 400*time.Millisecond)
 	}
 	t.staysForLong()
 	mayStay := c.realm != tidy
@@ -571,15 +580,37 @@ func (t *simTerm) end() {
 	}
 	defer cancel()
 	close(t.done)
-	t.unlock(ctx)
+	err := t.unlock(ctx)
 	assert.Error(c, t.Err())
-	c.former = t
+	if c.former = t; t.process.mortal && err == nil {
+		c.former = nil
+		t.process.stop()
+	}
 }
 
-func (t *simTerm) unlock(ctx context.Context) {
+func (t *simTerm) unlock(ctx context.Context) error {
+	until := t.client.now() + t.Remaining()
 	t.note(history.Unlock, nil)
 	_, err := t.UnlockContext(ctx)
 	t.note(history.Unlocked, err)
+	t.checkUnlocked(err, until)
+	return err
+}
+
+// checkUnlocked checks what Unlock says of an exclusive lock: no two clients have unlocked one hold, and none is told that
+// a lock was over that nobody else can have ended before its Until.
+func (t *simTerm) checkUnlocked(err error, until time.Duration) {
+	c := t.client
+	if t.shared.Load() || t.drawn.permits != 0 || t.drawn.heals || c.class[constants] || c.class[forcers] || c.realm != rough && c.realm != tidy {
+		return
+	}
+	if err == nil {
+		_, twice := c.unlockedHolds.LoadOrStore(cmp.Or(t.shares, t.event("").ID()), true)
+		assert.False(c, twice, "%s #%d has unlocked what another one had", c.name, t.number)
+	}
+	if t.shares == "" && !t.shown.Load() && c.clocks == "" && c.now() < until && !errors.Is(err, redsync.ErrNotHeld) {
+		assert.NotErrorIs(c, err, redsync.ErrLockAlreadyExpired, "%s #%d", c.name, t.number)
+	}
 }
 
 // giveAway lets another client go on with the lock. The giver no longer believes that it holds the
@@ -590,7 +621,7 @@ func (t *simTerm) giveAway() {
 	close(t.done)
 	given, err := t.Detach(c.Context())
 	if err != nil {
-		t.unlock(c.Context())
+		_ = t.unlock(c.Context())
 		return
 	}
 	t.show(given, true)
@@ -668,7 +699,7 @@ func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, aw
 	if ok, err := t.ExtendContext(ctx); !ok {
 		t.note(history.Refused, err)
 		if away {
-			t.unlock(c.Context())
+			_ = t.unlock(c.Context())
 		}
 		return
 	}

@@ -90,6 +90,9 @@
 //	go test -run 'TestSimulationOfLookers$' ./proof/simulation        # clients look who holds (Inspect), with WithOwner
 //	REDSYNC_SIM_LOOKERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
 //
+//	go test -run 'TestSimulationOfNativeCommands$' ./proof/simulation  # nodes have DELEX and the like, and lose them
+//	REDSYNC_SIM_NATIVE=201                                    # this many seeds; REDSYNC_SIM_FROM as above
+//
 //	go test -run 'TestSimulationOfForcers$' ./proof/simulation        # clients release locks by force (ForceUnlock)
 //	REDSYNC_SIM_FORCERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
 //

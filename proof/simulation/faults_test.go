@@ -37,6 +37,10 @@ func (s *simulation) disturb(r *rand.Rand) {
 		if s.over() {
 			return
 		}
+		if s.class[native] && oneIn(r, 4) {
+			s.changeCommands(r)
+			continue
+		}
 		switch kind := r.IntN(12); {
 		case s.realm == lawless && kind < 3:
 			s.breakLaw(r)
@@ -124,6 +128,9 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	}
 	time.Sleep(between(r, 0, 200*time.Millisecond))
 	for _, i := range nodes {
+		if s.class[native] && oneIn(r, 3) {
+			s.changeVersion(r, i)
+		}
 		s.nodes[i].Restart(empty)
 		s.serves(i)
 		s.restarted[i].Store(int64(s.now()))
@@ -233,6 +240,9 @@ func (s *simulation) disturbCommands(r *rand.Rand) {
 	i, command := s.some(r, 1)[0], []string{"set", "evalsha"}[r.IntN(2)]
 	if s.fair || s.fencing {
 		command = "evalsha"
+	}
+	if s.class[native] && !oneIn(r, 4) {
+		command = []string{nativeDeletes[s.version[i]], "exists", "set", "msetex"}[r.IntN(4)]
 	}
 	times, d := 1+r.IntN(3), between(r, 1, 60*time.Millisecond)
 	n := s.nodes[i]

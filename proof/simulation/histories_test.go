@@ -43,6 +43,7 @@ var recordedClasses = []recordedClass{
 	{name: unpolled + "-" + several, in: scene{tidy, several + "," + unpolled, ""}},
 	{name: unpolled + "-" + readers, in: scene{tidy, readers + "," + unpolled, ""}},
 	{name: unpolled + "-" + permits, in: scene{tidy, permits + "," + unpolled, ""}},
+	{name: native, in: scene{rough, values + "," + native, ""}},
 	{name: "change", in: scene{realm: changing}},
 }
 

@@ -73,6 +73,9 @@ func (s *simulation) run() {
 			n.Select(simDatabase)
 		}
 	}
+	if s.class[native] {
+		s.beNewer(s.random(8))
+	}
 	s.turnOff()
 	defer func() {
 		s.nodes.Close()
@@ -174,7 +177,7 @@ func (s *simulation) play() {
 	if s.class[closing] {
 		others.Go(func() { s.closeAll(s.random(7)) })
 	}
-	for i := range simProcesses * simClients {
+	for i := range s.clientCount() {
 		clients.Go((&simClient{player: s.player(i, 100, fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses))}).run)
 	}
 	for i := range 2 * simProcesses {

@@ -100,6 +100,9 @@ func run(t *testing.T, seeds []int, in scene) {
 				longest = max(longest, rest.To-rest.From)
 			}
 			counts["joined"] += int(s.together.Load())
+			if s.class[native] {
+				counts[native] += s.natives()
+			}
 			counts[nesting] = int(s.nested.Load()) + counts[nesting]
 		})
 	}
@@ -219,6 +222,17 @@ func withFaultsAndWithout(t *testing.T, with, env string, inGate int) {
 	t.Helper()
 	for _, in := range []scene{{with: with}, {tidy, with + "," + unpolled, ""}}[:testlength.InGate(1, 1, 2, 2)] {
 		t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, env, inGate, 201), in) })
+	}
+}
+
+// Nodes have commands that stand for scripts, lose them and get them, and processes die once they have unlocked. Without
+// faults and polls, a waiter that is not told shows.
+func TestSimulationOfNativeCommands(t *testing.T) {
+	for name, in := range map[string]scene{
+		"plain": {with: native}, values: {rough, values + "," + native, ""}, several: {with: several + "," + native}, shorter: {rough, readers + "," + shorter + "," + native, ""},
+		unpolled: {tidy, native + "," + unpolled, ""},
+	} {
+		t.Run(name, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_NATIVE", 3, 1000), in) })
 	}
 }
 

@@ -178,6 +178,7 @@ const (
 	lookers   = "lookers"   // clients look who holds, and the values of many locks say an owner; never drawn
 	forcers   = "forcers"   // clients release the locks of others by force, and the values of many say an owner; never drawn
 	constants = "constants" // all locks of a process have one value, which nobody shows; never drawn
+	native    = "native"    // nodes are newer servers, whose commands stand for scripts, and processes die; never drawn
 	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
@@ -211,18 +212,20 @@ type simulation struct {
 
 	givenUntil [simProcesses]atomic.Int64 // until then a process may share a hold by its value: see given
 
-	restarted [mostNodes]atomic.Int64 // when the node last restarted, since the start
-	unready   [mostNodes]atomic.Bool  // OnConnect fails
-	leaving   [mostNodes]atomic.Bool  // no process uses the node any more
-	strays    sync.Map                // keys outside of the database, by node and key
-	adopters  sync.WaitGroup
-	retiring  sync.WaitGroup
-	deployed  atomic.Bool  // all processes have the last set
-	acquired  sync.Map     // by value: when a client first held with it, since the start
-	together  atomic.Int64 // readers that shared a hold of their process
-	nested    atomic.Int64 // calls that joined the hold of a Do around them
-	rewritten atomic.Bool  // a mistake has changed a script
-	elders    elderWorld
+	restarted     [mostNodes]atomic.Int64 // when the node last restarted, since the start
+	unready       [mostNodes]atomic.Bool  // OnConnect fails
+	leaving       [mostNodes]atomic.Bool  // no process uses the node any more
+	strays        sync.Map                // keys outside of the database, by node and key
+	adopters      sync.WaitGroup
+	retiring      sync.WaitGroup
+	deployed      atomic.Bool    // all processes have the last set
+	acquired      sync.Map       // by value: when a client first held with it, since the start
+	unlockedHolds sync.Map       // by the ID of the first term: see checkUnlocked
+	together      atomic.Int64   // readers that shared a hold of their process
+	nested        atomic.Int64   // calls that joined the hold of a Do around them
+	rewritten     atomic.Bool    // a mistake has changed a script
+	version       [mostNodes]int // of each node: see nativeVersions
+	elders        elderWorld
 
 	mu    sync.Mutex
 	drawn struct { // by jitter: the last time, and how often at that time
@@ -230,7 +233,7 @@ type simulation struct {
 		times uint64
 	}
 	processes [simProcesses]*process
-	former    []*process // of a change: all that others have replaced
+	former    []*process // of a change: all that others have replaced, or that died
 }
 
 // A way is the path between a process and a node, in both directions.
@@ -322,9 +325,15 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	if p.class[constants] = strings.Contains(in.with, constants); p.class[constants] {
 		p.class[values] = false // a value that comes back does not tell whose it was
 	}
+	if p.class[native] = strings.Contains(in.with, native); p.class[native] {
+		p.fencing, p.lasts = false, p.lasts+time.Second
+	}
 	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
 		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
 		p.lasts += 2 * time.Second
+		if p.class[native] {
+			p.lasts += 10 * time.Second
+		}
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
 	if p.realm.changes() {
@@ -365,6 +374,9 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms depend on clocks
 	decide(nesting, oneIn(r, 4))
 	decide(ticks, oneIn(r, 4))
+	for _, class := range []string{values, readers, permits, leaders, nesting, ticks} {
+		p.class[class] = p.class[class] && !p.few()
+	}
 	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
@@ -423,6 +435,7 @@ type process struct {
 	reads  map[string]*redsync.Mutex // by name: see reader
 	works  map[string]*redsync.Mutex // by name: see permitsOf
 	direct map[int]*redis.Client     // by node: see directTo
+	mortal bool                      // it dies with its only Unlock
 	silent bool                      // all its connections are closed
 	calls  []context.CancelFunc      // of the calls that have begun
 }
