@@ -407,6 +407,7 @@ func rulesIn(cell string) (rules []string) {
 var otherRows = []string{
 	"Lock, TryLock, Unlock, Extend, Valid, Do, the watchdog, WithSetNXOnExtend, WithMinHold", // one by one
 	"fencing.Redis",
+	"the servers' own commands in place of scripts",
 }
 
 // What check says of missing rules is what the page says.
