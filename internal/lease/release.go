@@ -156,10 +156,10 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
-	encoding := rel.round.Call().Command.Encoding()
+	encoding := script.Encoding{Command: &rel.round.Call().Command}
 	defer encoding.Free()
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
-	mayBeNative = mayBeNative && rel.awaited
+	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
 		if !how.nodes.Has(i) {
 			rel.nodeEnded(i, true)
@@ -167,7 +167,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		}
 		as, command := form{scriptFor(n), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
 		if mayBeNative && as == (form{}) {
-			if command = n.Native(&rel.round.Call().Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
+			if command = n.Native(encoding.Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
 				command, mayBeNative = 0, false
 			}
 		}
@@ -472,7 +472,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		u.heard(i, fateOf(reply))
 	}
 	rel.round.NoteLate(i, reply)
-	untold := rel.readNative(i, sent.form, &reply)
+	untold := (sent.form.as == native || reply.First != nil) && rel.readNative(i, sent.form, &reply)
 	if reply.Err != nil && sent.form.as != inFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
 	}

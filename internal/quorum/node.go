@@ -57,10 +57,14 @@ func Keyspace(p wire.Pool) any {
 
 // Native returns the native command for c that n may be sent now, or 0.
 func (n *Node) Native(c *script.Command) wire.Native {
-	if n.modern == nil || !c.HasNative() {
+	if n.modern == nil {
 		return 0
 	}
-	return c.Native(n.modern.Natives())
+	may, proved := n.modern.Natives()
+	if may == 0 {
+		return 0
+	}
+	return c.Native(may, proved)
 }
 
 // IsClosed reports whether the user has closed the client of n.

@@ -163,11 +163,15 @@ func (r *Round) Rule() claim.Rule { return r.set.rule }
 // Send sends the command to all nodes.
 func (r *Round) Send() {
 	fallback := r.fallback()
-	encoding := r.brief.Call.Command.Encoding()
+	encoding := script.Encoding{Command: &r.brief.Call.Command}
 	defer encoding.Free()
+	mayBeNative := encoding.Command.MayBeNative()
 	for i, n := range r.set.Nodes {
 		req := wire.Request{Args: r.brief.Call.Command.Args}
-		command := n.Native(&r.brief.Call.Command)
+		command := wire.Native(0)
+		if mayBeNative {
+			command = n.Native(encoding.Command)
+		}
 		switch b := &r.Ballots[i]; {
 		case fallback != nil && fallback.Lacks(i):
 			b.alone, b.sent = true, formFor(n)
@@ -235,7 +239,7 @@ func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, reply, &r.brief.
 func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
 	reply = r.set.Heard(i, reply, &sent.Command)
 	r.NoteLate(i, reply)
-	untold := r.readNative(i, &reply)
+	untold := sent.Command.MayBeNative() && r.readNative(i, &reply)
 	if reply.Err != nil && wire.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}

@@ -141,7 +141,7 @@ func TestCommands(t *testing.T) {
 		assert.Equal(t, want[what], texts.Replace(strings.Join(keys, " ")+" | "+strings.Join(args[3+len(keys):], " ")), what)
 		assert.Equal(t, c.Args[2:], c.InFull()[2:])
 		assert.NotContains(t, c.InFull()[1], "-- include")
-		encoding := c.Encoding()
+		encoding := Encoding{Command: &c}
 		read, err := proto.ReadStrings(string(encoding.Args()))
 		require.NoError(t, err)
 		assert.Equal(t, args, read)

@@ -1,10 +1,6 @@
 package script
 
-import (
-	"sync"
-
-	"github.com/seed14bd9ef4/redsync/internal/wire"
-)
+import "github.com/seed14bd9ef4/redsync/internal/wire"
 
 // This file makes commands of newer servers that do what a script does in the usual case. Any other answer than the
 // usual one is followed by the script, which says what it is.
@@ -36,9 +32,6 @@ func (c *Command) native() native {
 	return noNative
 }
 
-// HasNative reports whether a native command can stand for c.
-func (c *Command) HasNative() bool { return c.native() != noNative }
-
 // Native returns the native command that stands for c on a node with these abilities, 0 for none. A DELEX is tried with
 // the script behind it, and then has EXISTS there: a user who lacks both permissions would make two entries in an ACL
 // LOG.
@@ -59,47 +52,6 @@ func (c *Command) Native(may, proved wire.Native) wire.Native {
 		return may & wire.MSetEx
 	}
 	return 0
-}
-
-// An Encoding is a Command as RESP, in the forms that nodes need. Free ends it.
-type Encoding struct {
-	c          *Command
-	args, resp *[]byte // nil until needed
-	as         wire.Native
-}
-
-var encodings = sync.Pool{New: func() any { return new([]byte) }}
-
-// Encoding returns the Encoding of c.
-func (c *Command) Encoding() Encoding { return Encoding{c: c} }
-
-// Args returns c as RESP.
-func (e *Encoding) Args() []byte {
-	if e.args == nil {
-		e.args = encodings.Get().(*[]byte)
-		*e.args, _ = wire.AppendCommand((*e.args)[:0], e.c.Args) // every element is a string or an integer
-	}
-	return *e.args
-}
-
-// As returns c as native command n, which Native has returned.
-func (e *Encoding) As(n wire.Native) []byte {
-	if e.as != n {
-		if e.resp == nil {
-			e.resp = encodings.Get().(*[]byte)
-		}
-		*e.resp, e.as = e.c.appendNative((*e.resp)[:0], n), n
-	}
-	return *e.resp
-}
-
-// Free ends the use of what the methods have returned.
-func (e *Encoding) Free() {
-	for _, b := range []*[]byte{e.args, e.resp} {
-		if b != nil {
-			encodings.Put(b)
-		}
-	}
 }
 
 func (c *Command) appendNative(b []byte, n wire.Native) []byte {

@@ -538,6 +538,47 @@ func (l Lock) command(s *wire.Script, args ...any) Command {
 	return r.command()
 }
 
+// An Encoding is a Command as RESP, in the forms that nodes need. Free ends it.
+type Encoding struct {
+	Command    *Command
+	args, resp *[]byte // nil until needed
+	as         wire.Native
+}
+
+var encodings = sync.Pool{New: func() any { return new([]byte) }}
+
+// Args returns c as RESP.
+func (e *Encoding) Args() []byte {
+	if e.args == nil {
+		e.args = encodings.Get().(*[]byte)
+		*e.args, _ = wire.AppendCommand((*e.args)[:0], e.Command.Args) // every element is a string or an integer
+	}
+	return *e.args
+}
+
+// As returns c as native command n, which Native has returned.
+func (e *Encoding) As(n wire.Native) []byte {
+	if e.as != n {
+		if e.resp == nil {
+			e.resp = encodings.Get().(*[]byte)
+		}
+		*e.resp, e.as = e.Command.appendNative((*e.resp)[:0], n), n
+	}
+	return *e.resp
+}
+
+// Free ends the use of what the methods have returned.
+func (e *Encoding) Free() {
+	for _, b := range []*[]byte{e.args, e.resp} {
+		if b != nil {
+			encodings.Put(b)
+		}
+	}
+}
+
+// MayBeNative reports whether Native may return something.
+func (c *Command) MayBeNative() bool { return c.script == releaseScript || c.script == enterScript }
+
 // IsScript reports whether the command runs a script by its SHA1.
 func (c Command) IsScript() bool { return c.script != nil }
 

@@ -45,8 +45,8 @@ var bounds = map[string]map[string]int{
 	// An Unlock that is remembered for the next one adds 5 (lease/unlocks.go), 1 of them to Lock; the zero Mutex, and whether a
 	// value may come back (lease/values.go), add 2 to Unlock.
 	// One script releases one name and several: what its arguments end with has functions of its own.
-	"functions executed":           {"Lock": 160, "Unlock": 178, "Lock that waits": 432},
-	"files executed":               {"Lock": 38, "Unlock": 36, "Lock that waits": 68},
+	"functions executed":           {"Lock": 163, "Unlock": 186, "Lock that waits": 441},
+	"files executed":               {"Lock": 38, "Unlock": 38, "Lock that waits": 70},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 
