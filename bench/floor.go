@@ -26,7 +26,7 @@ type floorLibrary struct {
 	sha    string // of compareAndDelete
 
 	command string // in place of the script: delex or delifeq; or ""
-	ops    sync.Pool
+	ops     sync.Pool
 }
 
 // compareAndDelete is the release script of redsync v4.
