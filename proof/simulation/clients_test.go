@@ -601,7 +601,7 @@ func (t *simTerm) unlock(ctx context.Context) error {
 // a lock was over that nobody else can have ended before its Until.
 func (t *simTerm) checkUnlocked(err error, until time.Duration) {
 	c := t.client
-	if t.shared.Load() || t.drawn.permits != 0 || t.drawn.heals || c.class[constants] || c.class[forcers] || c.realm != rough && c.realm != tidy {
+	if t.shared.Load() || t.drawn.permits != 0 || t.drawn.heals || c.asked.mistake != "" || c.class[constants] || c.class[forcers] || c.realm != rough && c.realm != tidy {
 		return
 	}
 	if err == nil {
