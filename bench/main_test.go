@@ -101,7 +101,7 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 }
 
 // measuredFiles have the results that pages and charts show. No scene is in two of them.
-var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt", "clusters.txt"}
+var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt", "clusters.txt", "native.txt"}
 
 const beyondFive = "../docs/beyond-five.md"
 
@@ -206,7 +206,7 @@ func TestSentencesShowTheResults(t *testing.T) {
 		fmt.Sprintf("is told %.0f ms before another process acquires the lock, not %.0f ms after",
 			told(oursWatched), -told(oneKey)): "../docs/from-rueidislock.md",
 		fmt.Sprintf("another process after %.1f ms (five nodes), with rueidislock after %.1f ms", woken(ours), woken(oneKey)):                      "../docs/from-rueidislock.md",
-		"A shared lock costs the nodes about twice as much as a plain one":                                                                         "../docs/readers.md",
+		"a shared one costs the nodes about twice as much":                                                                                         "../docs/readers.md",
 		"a single caller locks less often per second, but from 16 goroutines on more often":                                                        "../docs/from-redislock.md",
 		fmt.Sprintf("a name gives out [about %.0f permits]", 100*math.Round(figure("permits-rounds", "16", 32, oursManyPermits, "permits/s")/100)): "../docs/permits.md",
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,11 +30,11 @@ var natives = []contender{
 			return lib, nil
 		},
 	},
-	{name: floorNative, strict: true, open: openFloorNative, like: likeNothing},
+	{name: floorNative, strict: true, inScripts: []string{"get", "del"}, open: openFloorNative, like: likeNothing},
 }
 
 var nativeScene = scene{
-	name: "native",
+	name: "native", apart: true,
 	about: "The scene distinct on servers whose own commands stand for scripts: Redis 8.4, Valkey 9.0 and later. " +
 		"Beside it this library with scripts, and a floor with the same commands. Others are skipped.",
 	columns: []column{
@@ -82,9 +81,6 @@ func deletes(addr string) (name string, err error) {
 
 func openFloorNative(addrs []string, ttl time.Duration) (library, error) {
 	command, err := deletes(addrs[0])
-	if err == nil && command == "" {
-		err = fmt.Errorf("%s has no command that compares and deletes", addrs[0])
-	}
 	if err != nil {
 		return nil, err
 	}

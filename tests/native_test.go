@@ -295,7 +295,7 @@ func TestNativeCommandsNeedNoScripts(t *testing.T) {
 func TestNativeCommandsBesideOtherCallers(t *testing.T) {
 	play(t, func(f field) {
 		f.nodes.SetVersion("Redis 8.6.3")
-		few := f.process(pool.WithOutstanding(12))
+		few := f.process(pool.WithOutstanding(16))
 		f.closes(few)
 		f = f.as(few)
 		f.meet()
@@ -304,7 +304,7 @@ func TestNativeCommandsBesideOtherCallers(t *testing.T) {
 		waiting, end := context.WithCancel(f.Context())
 		done := make(chan error, 1)
 		go func() { done <- f.NewMutex("taken", forever).LockContext(waiting) }()
-		time.Sleep(sec)
+		time.Sleep(1100 * ms) // between two of its attempts
 		scripts, deletions := f.scripts(), f.deletions()
 		ended := make(chan error)
 		for i := range 12 {
