@@ -60,17 +60,17 @@ var nativeScene = scene{
 }
 
 func measureNative(ctx context.Context, l *lab, c cell) (figures, error) {
-	if command, err := deletes(l.addrs[0]); command == "" || err != nil {
+	if command, err := deletes(ctx, l.addrs[0]); command == "" || err != nil {
 		return nil, err
 	}
 	return measureDistinct(ctx, l, c)
 }
 
 // deletes returns the command of a server that compares and deletes, "" if it has none.
-func deletes(addr string) (name string, err error) {
+func deletes(ctx context.Context, addr string) (name string, err error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { err = errors.Join(err, client.Close()) }()
-	known, err := client.Command(context.Background()).Result()
+	known, err := client.Command(ctx).Result()
 	for _, name := range []string{"delifeq", "delex"} {
 		if known[name] != nil {
 			return name, err
@@ -80,7 +80,7 @@ func deletes(addr string) (name string, err error) {
 }
 
 func openFloorNative(addrs []string, ttl time.Duration) (library, error) {
-	command, err := deletes(addrs[0])
+	command, err := deletes(context.Background(), addrs[0])
 	if err != nil {
 		return nil, err
 	}

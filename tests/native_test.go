@@ -327,3 +327,29 @@ func TestNativeCommandsBesideOtherCallers(t *testing.T) {
 		<-done
 	})
 }
+
+// From far away an Unlock has time for two answers: the first that tries the command, and one that must tell a waiter.
+func TestNativeReleaseFromFarAway(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes.SetVersion("Redis 8.6.3")
+		trip := plainly(250 * ms)
+		far := f.as(f.from(trip, trip, trip, trip, trip))
+		for range 3 {
+			m := far.locks(patient()...)
+			got := make(chan error, 1)
+			go func() {
+				w := f.NewMutex("lock", patient()...)
+				err := w.Lock()
+				_, unlocked := w.Unlock()
+				got <- errors.Join(err, unlocked)
+			}()
+			time.Sleep(sec)
+			far.unlock(m)
+			noError(t, <-got)
+			far.unlock(far.locks(patient()...))
+		}
+		assert.Positive(t, f.deletions())
+		time.Sleep(3 * sec)
+		f.noKeys()
+	})
+}

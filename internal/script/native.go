@@ -18,7 +18,7 @@ const (
 )
 
 // native returns what can stand for c. Its arguments tell.
-func (c *Command) native() native {
+func (c Command) native() native {
 	switch c.script {
 	case releaseScript: // of one name, with its queue, perhaps with the process, and nothing more
 		if n := len(c.Args) - keyCount; (n == 4 || n == 5) && c.Args[keyCount] == 2 {
@@ -35,7 +35,7 @@ func (c *Command) native() native {
 // Native returns the native command that stands for c on a node with these abilities, 0 for none. A DELEX is tried with
 // the script behind it, and then has EXISTS there: a user who lacks both permissions would make two entries in an ACL
 // LOG.
-func (c *Command) Native(may, proved wire.Native) wire.Native {
+func (c Command) Native(may, proved wire.Native) wire.Native {
 	switch c.native() {
 	case deletes:
 		n := may & (wire.DelEx | wire.DelIfEq)
@@ -54,7 +54,7 @@ func (c *Command) Native(may, proved wire.Native) wire.Native {
 	return 0
 }
 
-func (c *Command) appendNative(b []byte, n wire.Native) []byte {
+func (c Command) appendNative(b []byte, n wire.Native) []byte {
 	key, value := c.Args[keyCount+1], c.Args[keyCount+3]
 	switch n &^ (wire.Look | wire.Tried) {
 	case wire.DelEx:
@@ -81,11 +81,14 @@ func (c *Command) appendNative(b []byte, n wire.Native) []byte {
 	return b
 }
 
-// One is what DELEX, DELIFEQ and MSETEX answer if they have done it, and Zero what EXISTS answers if there is no key.
-var One, Zero any = int64(1), int64(0)
+// One is what DELEX, DELIFEQ and MSETEX answer if they have done it.
+var One any = int64(1)
+
+// Zero is what EXISTS answers if there is no key.
+var Zero any = int64(0)
 
 // DoneBy returns what the script of c would have answered, if the answer to its native form is the usual one.
-func (c *Command) DoneBy(reply wire.Reply) (value any, done bool) {
+func (c Command) DoneBy(reply wire.Reply) (value any, done bool) {
 	if c.native() == setsAll {
 		return Granted, reply.Err == nil && reply.Value == One
 	}

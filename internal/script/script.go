@@ -577,7 +577,7 @@ func (e *Encoding) Free() {
 }
 
 // MayBeNative reports whether Native may return something.
-func (c *Command) MayBeNative() bool { return c.script == releaseScript || c.script == enterScript }
+func (c Command) MayBeNative() bool { return c.script == releaseScript || c.script == enterScript }
 
 // IsScript reports whether the command runs a script by its SHA1.
 func (c Command) IsScript() bool { return c.script != nil }

@@ -577,9 +577,9 @@ func TestStreamHandshakeIsBounded(t *testing.T) {
 		require.Error(t, unsent(t, p))
 		require.Equal(t, 3*time.Second+maxReadTimeout, time.Since(start))
 		for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, -1: defaultDialTimeout, time.Minute: time.Minute} {
-			p := peer(nil).pool(func(o *redis.Options) { o.DialTimeout, o.Dialer = timeout, hangs })
+			dials := peer(nil).pool(func(o *redis.Options) { o.DialTimeout, o.Dialer = timeout, hangs })
 			start = time.Now()
-			require.Error(t, unsent(t, p))
+			require.Error(t, unsent(t, dials))
 			require.Equal(t, want, time.Since(start))
 		}
 		p = peer(func(_ int, k *talk) { k.greet(3); k.drain() }).pool() // up to INFO
