@@ -85,6 +85,7 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 		start := time.Now()
 		l.Release(Releasing{Caller: t.Context()}).Wait(t.Context())
 		assert.Zero(t, time.Since(start))
+		synctest.Wait()
 		assert.Zero(t, k.unsettled.count())
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, p.Count("evalsha"))
