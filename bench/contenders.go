@@ -217,11 +217,11 @@ func openOursWith(options ...redsync.Option) func(addrs []string, ttl time.Durat
 	}
 }
 
-func dialOurs(addrs []string, ttl time.Duration) *oursLibrary {
+func dialOurs(addrs []string, ttl time.Duration, options ...pool.Option) *oursLibrary {
 	cs := dial(addrs)
 	pools := make([]pool.Pool, len(cs))
 	for i, c := range cs {
-		pools[i] = pool.New(c)
+		pools[i] = pool.New(c, options...)
 	}
 	return &oursLibrary{clients: cs, rs: redsync.New(pools...).With(redsync.WithExpiry(ttl))}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -21,13 +20,7 @@ var natives = []contender{
 	{
 		name: oursScripts, strict: true, inScripts: oursInScripts, like: likeOurs(),
 		open: func(addrs []string, ttl time.Duration) (library, error) {
-			lib := dialOurs(addrs, ttl)
-			pools := make([]pool.Pool, len(addrs))
-			for i, c := range lib.clients {
-				pools[i] = pool.New(c, pool.WithoutNativeCommands())
-			}
-			lib.rs = redsync.New(pools...).With(redsync.WithExpiry(ttl))
-			return lib, nil
+			return dialOurs(addrs, ttl, pool.WithoutNativeCommands()), nil
 		},
 	},
 	{name: floorNative, strict: true, inScripts: []string{"get", "del"}, open: openFloorNative, like: likeNothing},

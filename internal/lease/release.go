@@ -79,18 +79,9 @@ type progress struct {
 	repeats uint8 // at most maxDoublings
 }
 
-// An encoded says how to send the command itself.
-type encoded uint8
-
-const (
-	bySHA  encoded = iota
-	inFull         // with the source of the script, which the node lacks
-	native         // in place of the script
-)
-
 // A form says how to send a release.
 type form struct {
-	as      encoded
+	as      quorum.Form
 	quietly bool // without the queue, which the node denies
 }
 
@@ -98,8 +89,8 @@ type form struct {
 func next(f form, reply wire.Reply) (form, bool) {
 	switch {
 	case reply.Err == nil:
-	case wire.IsNoScript(reply.Err) && f.as != inFull:
-		f.as = inFull
+	case wire.IsNoScript(reply.Err) && f.as != quorum.InFull:
+		f.as = quorum.InFull
 		return f, true
 	case quorum.IsForbidden(reply.Err) && !f.quietly:
 		f.quietly = true
@@ -158,6 +149,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(rel)
 	encoding := script.Encoding{Command: &rel.round.Call().Command}
 	defer encoding.Free()
+	// An attempt that has failed sends the script at once: nobody waits for its release, and the process may end before a
+	// script could follow.
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
 	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
@@ -165,7 +158,7 @@ func (l *Lease) Release(how Releasing) *Release {
 			rel.nodeEnded(i, true)
 			continue
 		}
-		as, command := form{scriptFor(n), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
+		as, command := form{n.ScriptForm(), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
 		if mayBeNative && as == (form{}) {
 			if command = n.Native(encoding.Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
 				command, mayBeNative = 0, false
@@ -175,7 +168,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		case command&wire.Tried != 0: // the script is behind it
 			rel.send(i, as, encoding.As(command), command)
 		case command != 0:
-			rel.send(i, form{as: native}, encoding.As(command), command)
+			rel.send(i, form{as: quorum.Native}, encoding.As(command), command)
 		case as != (form{}):
 			rel.send(i, as, nil, 0)
 		default:
@@ -189,13 +182,6 @@ func (l *Lease) Release(how Releasing) *Release {
 func endsSoon(ctx context.Context, within time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(deadline) < within
-}
-
-func scriptFor(n *quorum.Node) encoded {
-	if n.LacksSHA() {
-		return inFull
-	}
-	return bySHA
 }
 
 // newRare also sends the fills of a minimal hold, before the release.
@@ -397,8 +383,8 @@ func (rel *Release) use() *use {
 // request if the node may hold the value (Reserved).
 func (rel *Release) transmit(i int, resp []byte, command wire.Native) bool {
 	s, k, f := &rel.progress[i], rel.lease.terms.Keeper, rel.lease.writes.onNode(i)
-	if resp == nil && s.form.as == native { // it has waited
-		s.form.as = scriptFor(k.Set.Nodes[i])
+	if resp == nil && s.form.as == quorum.Native { // it has waited
+		s.form.as = k.Set.Nodes[i].ScriptForm()
 	}
 	s.orderly = f.settled()
 	use := rel.use()
@@ -451,12 +437,12 @@ func (rel *Release) args(s *progress, encoded bool) []any {
 		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
 	case rel.shortens && !encoded: // the rest may be shorter by now
 		call = rel.call(rel.rare.turnover)
-	case s.form.as != inFull:
+	case s.form.as != quorum.InFull:
 		return rel.round.Call().Command.Args
 	default:
 		call = *rel.round.Call()
 	}
-	if s.form.as == inFull {
+	if s.form.as == quorum.InFull {
 		return call.Command.InFull()
 	}
 	return call.Command.Args
@@ -472,8 +458,8 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		u.heard(i, fateOf(reply))
 	}
 	rel.round.NoteLate(i, reply)
-	untold := (sent.form.as == native || reply.First != nil) && rel.readNative(i, sent.form, &reply)
-	if reply.Err != nil && sent.form.as != inFull {
+	untold := (sent.form.as == quorum.Native || reply.First != nil) && rel.readNative(i, sent.form, &reply)
+	if reply.Err != nil && sent.form.as != quorum.InFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
 	}
 	switch {
@@ -488,7 +474,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	if untold {
 		rel.round.Resent(i)
-		rel.send(i, form{as: scriptFor(k.Set.Nodes[i])}, nil, 0)
+		rel.send(i, form{as: k.Set.Nodes[i].ScriptForm()}, nil, 0)
 		return
 	}
 	if as, again := next(sent.form, reply); again && !(rel.progress[i].deleted && quorum.IsForbidden(reply.Err)) {
@@ -517,7 +503,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	}
 	switch {
 	case rel.progress[i].deleted && reply.Fate == wire.Answered: // the script only had to tell waiters
-		v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+		v = wasOurs
 		if wire.IsPermanent(reply.Err) {
 			reply.Err = nil
 		}
@@ -547,14 +533,16 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 	rel.repeatLater(i, reply.Err)
 }
 
+// wasOurs is the vote of a node that has found and deleted the value.
+var wasOurs = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+
 // readNative reads the answer to a native command as that of the script. untold reports that the script must follow: it
-// tells waiters, or what there is. So an attempt that has failed sends the script at once: nobody waits for its release,
-// and the process may end.
+// tells waiters, or what there is.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
 	if reply.First == script.One {
 		rel.progress[i].deleted = true
 	}
-	if as.as != native || reply.Fate != wire.Answered {
+	if as.as != quorum.Native || reply.Fate != wire.Answered {
 		return false
 	}
 	value, done := rel.round.Call().Command.DoneBy(*reply)
@@ -611,7 +599,7 @@ func (rel *Release) endVote(i int) {
 		s.unvoted = false
 		v := claim.Failure(rel.round.WaitsFor(i))
 		if s.deleted {
-			v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+			v = wasOurs
 		}
 		rel.round.Cast(i, &v, nil)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/scripted"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -118,7 +119,7 @@ func TestReleaseNextForm(t *testing.T) {
 	for reply, calls := range map[error]form{
 		nil:       {},
 		errBroken: {},
-		noScript:  {as: inFull},
+		noScript:  {as: quorum.InFull},
 		answer("NOPERM this user has no permissions to access one of the keys"):           {quietly: true},
 		answer("ERR The user executing the script can't access at least one of the keys"): {quietly: true},
 		answer("CROSSSLOT Keys in request don't hash to the same slot"):                   {quietly: true},
@@ -126,7 +127,7 @@ func TestReleaseNextForm(t *testing.T) {
 		answer("LOADING Redis is loading the dataset in memory"):                          {},
 		answer("ERR not NOSCRIPT, NOPERM nor CROSSSLOT"):                                  {},
 	} {
-		for _, f := range []form{{}, {quietly: true}, {as: inFull}, {as: inFull, quietly: true}} {
+		for _, f := range []form{{}, {quietly: true}, {as: quorum.InFull}, {as: quorum.InFull, quietly: true}} {
 			want := f
 			want.as, want.quietly = max(f.as, calls.as), f.quietly || calls.quietly
 			got, again := next(f, wire.Reply{Err: reply, Fate: wire.Answered, Conn: 1})

@@ -67,6 +67,14 @@ func (n *Node) Native(c *script.Command) wire.Native {
 	return c.Native(may, proved)
 }
 
+// ScriptForm returns the form in which n takes scripts.
+func (n *Node) ScriptForm() Form {
+	if n.LacksSHA() {
+		return InFull
+	}
+	return BySHA
+}
+
 // IsClosed reports whether the user has closed the client of n.
 func (n *Node) IsClosed() bool {
 	c, ok := n.Pool.(wire.Closable)

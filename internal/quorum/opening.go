@@ -78,7 +78,7 @@ func (r *Round) awaitOpeningLocked() bool {
 // leftToAnswer returns how much longer r, which began that long ago, waits for node i.
 func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
-	if s := r.Ballots[i].sent; (s == inFull || s == resent) && l.Distance > limits.Node/4 { // it has answered once
+	if s := r.Ballots[i].sent; (s == InFull || s == Resent) && l.Distance > limits.Node/4 { // it has answered once
 		deadline += min(l.Distance+l.Distance/2, limits.Far)
 	}
 	switch {

@@ -76,7 +76,7 @@ func (r *Round) askAgainLocked() {
 		}
 		b := &r.Ballots[i]
 		b.lost, b.again = false, true
-		b.sent = max(b.sent, formFor(r.set.Nodes[i]))
+		b.sent = max(b.sent, r.set.Nodes[i].ScriptForm())
 		if r.send(i, wire.Request{Args: r.commandLocked(i)}) != nil {
 			continue // it stays failed
 		}

@@ -61,35 +61,29 @@ type Ballot struct {
 	by     *wire.Server // that voted, if known
 	choice claim.Choice
 	found  claim.Found
-	sent   form  // last
+	sent   Form  // last
 	alone  bool  // it was sent the command of the Fallback
 	lost   bool  // its connection was lost
 	again  bool  // and the command sent again
 	more   int16 // extra sendings under way
 }
 
-// A form is that of a command.
-type form uint8
+// A Form says how a command is sent.
+type Form uint8
 
+// A script goes out by its SHA1, unless a Form says otherwise.
 const (
-	plainForm form = iota
-	resent         // the script, after a native command
-	inFull         // its source, which the node lacks
-	native         // in place of the script; it has not been answered
+	BySHA  Form = iota
+	Resent      // so, after a native command
+	InFull      // with its source, which the node lacks
+	Native      // a native command in its place
 )
 
 // Resent says that a script follows a native command to node i, so that a far node has time to answer twice.
 func (r *Round) Resent(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Ballots[i].sent = resent
-}
-
-func formFor(n *Node) form {
-	if n.LacksSHA() {
-		return inFull
-	}
-	return plainForm
+	r.Ballots[i].sent = Resent
 }
 
 // keepLocked drops what the answer says of the queue: only releases need that, and they read it themselves.
@@ -174,13 +168,13 @@ func (r *Round) Send() {
 		}
 		switch b := &r.Ballots[i]; {
 		case fallback != nil && fallback.Lacks(i):
-			b.alone, b.sent = true, formFor(n)
+			b.alone, b.sent = true, n.ScriptForm()
 			req.Args = r.commandLocked(i)
 		case command != 0:
-			b.sent = native
+			b.sent = Native
 			req.Native, req.RESP = command, encoding.As(command)
 		case n.LacksSHA():
-			b.sent = inFull
+			b.sent = InFull
 			req.Args = r.commandLocked(i)
 		default:
 			req.RESP = encoding.Args()
@@ -210,7 +204,7 @@ func (r *Round) callLocked(i int) claim.Call {
 
 func (r *Round) commandLocked(i int) []any {
 	c := r.callLocked(i)
-	if r.Ballots[i].sent == inFull {
+	if r.Ballots[i].sent == InFull {
 		return c.Command.InFull()
 	}
 	return c.Command.Args
@@ -289,7 +283,7 @@ func (s *Set) Read(c *script.Command, read func(any) (claim.Answer, error), repl
 func (r *Round) isBySHA(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.Ballots[i].sent != inFull && r.callLocked(i).Command.IsScript()
+	return r.Ballots[i].sent != InFull && r.callLocked(i).Command.IsScript()
 }
 
 // readNative reads the answer to a native command as that of the script. untold reports that only the script tells what
@@ -297,11 +291,11 @@ func (r *Round) isBySHA(i int) bool {
 func (r *Round) readNative(i int, reply *wire.Reply) (untold bool) {
 	r.mu.Lock()
 	was := r.Ballots[i].sent
-	if was == native {
-		r.Ballots[i].sent = plainForm
+	if was == Native {
+		r.Ballots[i].sent = BySHA
 	}
 	r.mu.Unlock()
-	if was != native || reply.Fate != wire.Answered {
+	if was != Native || reply.Fate != wire.Answered {
 		return false
 	}
 	value, done := r.brief.Call.Command.DoneBy(*reply)
@@ -326,12 +320,12 @@ func (untold) NotCounted() {}
 func (r *Round) resend(i int, lacks bool) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || lacks && r.Ballots[i].sent == inFull || ok && !g.Open() {
+	if g, ok := r.op.(Gate); r.closed || lacks && r.Ballots[i].sent == InFull || ok && !g.Open() {
 		return false, nil
 	}
-	r.Ballots[i].sent = max(resent, formFor(r.set.Nodes[i]))
+	r.Ballots[i].sent = max(Resent, r.set.Nodes[i].ScriptForm())
 	if lacks {
-		r.Ballots[i].sent = inFull
+		r.Ballots[i].sent = InFull
 	}
 	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, refusal
@@ -364,7 +358,7 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 		return false, true, nil
 	}
 	r.Ballots[i].alone = true
-	r.Ballots[i].sent = formFor(r.set.Nodes[i])
+	r.Ballots[i].sent = r.set.Nodes[i].ScriptForm()
 	refusal = r.send(i, wire.Request{Args: r.commandLocked(i)})
 	return refusal == nil, false, refusal
 }

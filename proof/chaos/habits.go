@@ -55,7 +55,7 @@ var habits = []habit{
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
-// loners are so few that most releases find nobody who waits in their process: only such a release needs no script.
+// loners are few, so that most of them release a lock that nobody waits for, which needs no script.
 var loners = []habit{
 	{name: "plain", clients: 1, pace: 30 * ms, do: (*client).plain},
 	{name: "several", clients: 1, several: true, pace: 150 * ms, do: anyOf((*client).plain, (*client).cancel, (*client).hurry)},

@@ -22,8 +22,8 @@ import (
 // the repetition. Its answer tells nothing of the first sending.
 //
 // On an ordered connection the first release may be DELEX, which deletes the key if it has the value, and behind it
-// EXISTS of the queue. The script, which tells who waits, follows unless DELEX has found the value and nobody
-// waits. For a rollback DELEX need not have found it.
+// EXISTS of the queue. If DELEX has found the value, and nobody waits, that is all. Otherwise the script follows, and
+// tells who waits. For a rollback DELEX need not have found it.
 
 const (
 	maxSetters  = 3

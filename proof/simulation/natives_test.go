@@ -105,8 +105,8 @@ func (c *simClient) mortal() *process {
 	return p
 }
 
-// few reports whether few clients meet, each in a process of its own: only who wins at once, while nobody waits in its
-// process, releases without a script. The others are slow to come, so that only a message helps who waits.
+// few reports whether few clients meet, each in a process of its own. A client that wins without waiting releases without
+// a script. The next client comes late, so that a waiter gets the lock only if it is told.
 func (p *simPlan) few() bool { return p.class[native] && p.class[unpolled] }
 
 func (s *simulation) clientCount() int {
