@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -139,6 +140,10 @@ func copyCost(dir, checkout string) error {
 		text, err := os.ReadFile(file) //nolint:gosec // of this repository
 		if err != nil {
 			return err
+		}
+		if _, err := os.Stat(filepath.Join(library, "internal", "wire")); errors.Is(err, fs.ErrNotExist) {
+			// The checkout has the types of a node's connection in pool, as the recorded commit has.
+			text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("internal/wire"), []byte("pool")), []byte("wire."), []byte("pool."))
 		}
 		if name := filepath.Base(file); name != "cost_test.go" { // it looks into the library
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
