@@ -24,6 +24,7 @@ var colors = map[string]string{
 	floor:     "#808080",
 
 	oursWatched: "#d55e00",
+	oursOne:     "#d55e00",
 }
 
 // drawCharts draws the charts of a report into dir. It draws no chart for which the report has no figures.
@@ -129,8 +130,8 @@ func logScale(low, high, from, to float64) func(float64) float64 {
 }
 
 func throughputChart(report tables, rounds string) *chart {
-	const left, right, top, bottom = 62.0, 404.0, 194.0, 424.0
-	c := newChart(476, "Pairs of Lock and Unlock per second", "Free names, medians of "+rounds+" rounds, logarithmic axes.",
+	const left, right, top, bottom = 62.0, 404.0, 214.0, 444.0
+	c := newChart(496, "Pairs of Lock and Unlock per second", "Free names, medians of "+rounds+" rounds, logarithmic axes.",
 		"Dashes and rings: one node only. Higher is better.")
 	widths := []float64{1, 16, 128, 1024}
 	x := logScale(widths[0], widths[len(widths)-1], left+16, right-16)
@@ -144,8 +145,8 @@ func throughputChart(report tables, rounds string) *chart {
 		c.text(x(width), bottom+20, "middle", ink, whole(width))
 	}
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
-	libraries := []string{ours, onRueidis, defaults, oneKey, oneNode} // the line of failFast would lie on that of defaults
-	for i, name := range libraries {                                  // this library first: its line is the thickest
+	// The line of failFast would lie on that of defaults. This library is first: its line is the thickest.
+	for i, name := range []string{ours, onRueidis, defaults, oursOne, oneKey, oneNode} {
 		c.key(i, 92, name)
 		var at []point
 		for _, width := range widths {

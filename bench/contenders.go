@@ -75,6 +75,9 @@ const (
 	oneKey      = "rueidislock (one node, one key)"
 	oneNode     = "bsm/redislock (one node)"
 	floor       = "the floor"
+	oursOne     = ours + onOne
+	oursClients = ours + " ViaClient"
+	oursFunc    = ours + " on pool.Func"
 
 	oursPermitsFair = oursPermits + " WithFair"
 	oursManyPermits = ours + " WithPermits(16)"
@@ -158,8 +161,20 @@ var rivalVariants = []contender{
 	},
 }
 
+// ways are how this library reaches its nodes, for some scenes.
+var ways = []contender{
+	{
+		name: oursOne, single: true, strict: true, inScripts: oursInScripts, like: likeOurs(),
+		open: func(addrs []string, ttl time.Duration) (library, error) { return openOursWith()(addrs[:1], ttl) },
+	},
+	{name: oursClients, inScripts: oursInScripts, open: openViaClient, like: likeOurs()},
+	{name: oursFunc, inScripts: oursInScripts, open: openFunc, like: likeOurs()},
+}
+
 // everyContender returns all contenders.
-func everyContender() []contender { return slices.Concat(contenders, variants, rivalVariants, natives) }
+func everyContender() []contender {
+	return slices.Concat(contenders, variants, ways, rivalVariants, natives)
+}
 
 // oursInScripts are the commands that release.lua and enter.lua call. SET is not listed, because plain attempts
 // send it without a script, and these must be counted.
@@ -217,11 +232,26 @@ func openOursWith(options ...redsync.Option) func(addrs []string, ttl time.Durat
 	}
 }
 
+func openViaClient(addrs []string, ttl time.Duration) (library, error) {
+	return dialOurs(addrs, ttl, pool.ViaClient()), nil
+}
+
+func openFunc(addrs []string, ttl time.Duration) (library, error) {
+	return oursOn(addrs, ttl, func(c *redis.Client) pool.Pool {
+		return pool.Func(func(ctx context.Context, args ...any) (any, error) { return c.Do(ctx, args...).Result() },
+			pool.WithName(c.Options().Addr))
+	}), nil
+}
+
 func dialOurs(addrs []string, ttl time.Duration, options ...pool.Option) *oursLibrary {
+	return oursOn(addrs, ttl, func(c *redis.Client) pool.Pool { return pool.New(c, options...) })
+}
+
+func oursOn(addrs []string, ttl time.Duration, newPool func(*redis.Client) pool.Pool) *oursLibrary {
 	cs := dial(addrs)
 	pools := make([]pool.Pool, len(cs))
 	for i, c := range cs {
-		pools[i] = pool.New(c, options...)
+		pools[i] = newPool(c)
 	}
 	return &oursLibrary{clients: cs, rs: redsync.New(pools...).With(redsync.WithExpiry(ttl))}
 }

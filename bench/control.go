@@ -162,6 +162,9 @@ func (cs clients) checkDefaults() error {
 
 // checkSettings compares the settings of an acquired lock with those that locks of c must have.
 func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Duration) error {
+	if c.single {
+		nodes = 1
+	}
 	like, err := c.like(nodes, ttl)
 	if err != nil || like == nil {
 		return err

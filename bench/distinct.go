@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 var distinctScene = scene{
@@ -26,7 +27,7 @@ var distinctScene = scene{
 		if p.quick {
 			widths = []int{1, 128}
 		}
-		return grid("distinct", "", widths, contenders, measureDistinct)
+		return grid("distinct", "", widths, slices.Concat(contenders, named(oursOne)), measureDistinct)
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -35,8 +36,9 @@ var oneNodeScene = scene{
 			widths = []int{1, 128}
 		}
 		rivals := named(ours, defaults, oneNode, oneKey)
-		cells := append(grid("one-node", "default", widths, rivals, measureOneNode(0)),
-			grid("one-node", "1", widths[:1], rivals, measureOneNode(1))...)
+		cells := slices.Concat(grid("one-node", "default", widths, rivals, measureOneNode(0)),
+			grid("one-node", "default", []int{1, 128}, named(oursClients, oursFunc), measureOneNode(0)),
+			grid("one-node", "1", widths[:1], rivals, measureOneNode(1)))
 		for i, c := range cells {
 			if !c.contender.single {
 				cells[i].Library += onOne
