@@ -13,7 +13,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// This file is about calls inside the function of a Do. A Do with that function's context joins the hold.
 
 // join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
 // outside to the inside, which the caller must leave; none if the Do must lock.
@@ -96,8 +95,7 @@ func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, li
 	return nil
 }
 
-// checkNested returns an error if a Do around ctx holds one of m's names: a Lock could wait for it, and it waits for
-// the Lock.
+// checkNested returns an error if a Do around ctx holds one of m's names: Lock and Do would wait for each other.
 func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
@@ -121,7 +119,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call that could wait for a Do around it. missing says what that Do lacks.
+// waitsForItself returns the error of a call that could wait for a Do around it, which lacks missing.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	slices.Sort(lines)
 	has := "holds " + quotedAll(lines)
@@ -174,8 +172,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
 // awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. Each look
-// that finds m held, after a retry delay or when the hold ends, uses one of the limit tries (0: no limit). left is how
-// many are left.
+// that finds m held uses one of the limit tries (0: no limit). left is how many are left.
 func (m *Mutex) awaitOwn(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
@@ -203,8 +200,8 @@ func (m *Mutex) awaitOwn(
 	}
 }
 
-// A nest is the hold of a Do and the calls that are on it: the outermost, which has locked, and those that have joined.
-// The hold goes on until all their functions have returned.
+// A nest is the hold of a Do and the calls on it: the outermost, which has locked, and those that have joined. The hold
+// lasts until all their functions have returned.
 type nest struct {
 	mutex *Mutex // of the outermost call
 	hold  *lease.Lease
@@ -284,7 +281,7 @@ func (n *nest) Ended(loss error) {
 	}
 }
 
-// stop ends the contexts of all functions on the hold, also of later ones. Its first call counts.
+// stop ends the contexts of all functions on the hold, also of later ones. The first call counts.
 func (n *nest) stop(cause error) {
 	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack
 	n.mu.Lock()
@@ -303,7 +300,7 @@ func (n *nest) stop(cause error) {
 	}
 }
 
-// begins says that the function of s is about to be called. cancel ends its context.
+// begins precedes the call of the function of s. cancel ends its context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
 	s.cancel = cancel
@@ -314,8 +311,8 @@ func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish is called when the outermost function has returned. It ends the contexts of the joined calls and waits for
-// their functions. Then no call can join.
+// finish comes after the outermost function. It ends the contexts of the joined calls and waits for their functions.
+// Then no call can join.
 func (n *nest) finish(s *scope) {
 	n.mu.Lock()
 	s.returned = true
@@ -336,9 +333,9 @@ func (s *scope) isLive() bool {
 	return s.liveLocked()
 }
 
-// liveLocked reports whether a call inside the function of s joins: it must not wait for the release of the hold, which
-// waits for that function. A call of a goroutine that has outlived the function must not join: the hold might never
-// end. Once false, liveLocked stays false.
+// liveLocked reports whether a call inside the function of s joins, because the release of the hold would wait for that
+// function. A goroutine that has outlived the function must not join: the hold might never end. Once false, it stays
+// false.
 func (s *scope) liveLocked() bool {
 	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
 }
@@ -395,7 +392,7 @@ func (s *scope) leave() {
 	}
 }
 
-// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would go on without the lock.
+// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would lose the lock.
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -406,8 +403,7 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h: readers
-// would come in beside them.
+// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
 	if m.hold == h && (m.nest == nil || m.nest.hold != h) {

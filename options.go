@@ -12,8 +12,8 @@ import (
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended. The holder may rely on it for the expiry
 // minus drift (1 % + 2 ms by default). The default is 8 s. It must be longer than drift (at least 3 ms by default), and
-// with WithLockDelay at most 100 years (of 365 days). It is cut to whole milliseconds. A short expiry frees the lock of
-// a dead holder soon; a long one tolerates longer pauses.
+// with WithLockDelay at most 100 years (of 365 days). It is cut to milliseconds. A short expiry frees the lock of a
+// dead holder soon; a long one tolerates longer pauses.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -40,9 +40,9 @@ func WithTries(tries int) Option {
 	})
 }
 
-// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. A d of more
-// than the expiry outwaits a crashed holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work
-// is not bounded. After a lost term, Lead waits for up to d again.
+// WithWait sets how long Lock, Do and Lead wait for the lock: d, more than 0. More than the expiry outwaits a crashed
+// holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work is not bounded. After a lost term,
+// Lead waits for up to d again.
 //
 // It has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; either replaces the
 // other one of Redsync.With.
@@ -59,7 +59,7 @@ func WithWait(d time.Duration) Option {
 // that clients do not collide again and again.
 //
 // With the default, a try asks no node while a quorum can wake the waiter: the process asks each about twice a second.
-// A delay that you set makes an attempt each time: set one if programs such as redsync v4 release without a wake-up.
+// A delay that you set makes an attempt each time, for programs such as redsync v4 that release without a wake-up.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
@@ -111,7 +111,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 }
 
 // WithGenValueFunc sets the function that makes the value of each attempt, in place of 130 bits from crypto/rand. The
-// value must be hard to guess: who knows it can release the lock. Many goroutines may call the function at once.
+// value must be hard to guess, because it releases the lock. Many goroutines may call the function at once.
 //
 // Two processes must never use one value for one name: each would release the lock of the other. One process may use a
 // value again, but not with Current or Detach: its other Mutexes find the name taken while a lock has it.
@@ -149,7 +149,7 @@ func WithOwner(label string) Option {
 // slot.
 //
 // With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders", also in errors, events, the log, Status and
-// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. To lock another such name:
+// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. To lock that of another:
 //
 //	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
 //
@@ -206,7 +206,7 @@ func WithSequencer(s Sequencer) Option {
 // WithFailFast decides when a call returns. With true, the default, it returns once its result is certain. With false
 // it also waits for slow nodes, until the node deadline, or for 250 ms after a failed attempt of Lock. The result is
 // the same, but the error tells of every node that did not grant, and may be more definite (ErrLockLost in place of
-// ErrExtendFailed). Even with true Lock waits longer in three cases: see docs/safety.md.
+// ErrExtendFailed). For exceptions see docs/safety.md.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -261,10 +261,10 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: after
-// a holder that ends without Unlock, work that it had begun has time to end. Unlock frees the lock at once. The delay
-// is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source:
-// Chubby (Burrows, OSDI 2006).
+// WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: work
+// of a holder that ends without Unlock has time to end. Unlock frees the lock at once. The delay is rounded up to
+// milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source: Chubby (Burrows, OSDI
+// 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
@@ -283,7 +283,7 @@ func WithFair() Option {
 // and writes to what it protects must set it: a Lock without it gets no token.
 //
 // Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one or two more round trips if the
-// last token is ahead of this client's clock. Locks are not handed over within the process.
+// last token is ahead of this client's clock. Locks are not handed over.
 //
 // The tokens rise if clocks of clients differ by less than 24 hours, and no node restarts empty, unless it has
 // pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.
@@ -293,7 +293,7 @@ func WithFencing() Option {
 
 // WithPriority serves waiters with a higher priority first; those with a low one may wait forever. The default is 0,
 // the range -999 to 999. A caller that finds the lock free takes it. Without WithFair a process that releases the lock
-// may let its own waiters try first. A lock on several names is ordered only among the waiters for the same name.
+// may let its own waiters try first. Waiters for several names are ordered by name.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {
@@ -305,8 +305,8 @@ func WithPriority(priority int) Option {
 }
 
 // WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process (of the same New or
-// Open) without telling the nodes, which is many times faster. The default is true. It does so only within 20 ms of the
-// acquisition, and within a tenth of the expiry: then other processes have their turn.
+// Open) without telling the nodes, which is many times faster. The default is true. It does so only within 20 ms, and a
+// tenth of the expiry, of the acquisition: then other processes have their turn.
 //
 // The waiter must have the same expiry, drift, node deadline, lock delay and owner. A lock is never handed over if your
 // code has read its value, or with WithFair, WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or
@@ -358,7 +358,7 @@ func WithWeight(k int) Option {
 
 // WithNesting limits how many calls of Do and TryDo are on one hold at once, the outermost one included: 1 or more. A
 // call beyond n fails at once with ErrNested. The limits of the outermost call and of the one that joins both count:
-// with WithNesting(1) the Mutex joins no hold, and no call joins its hold. The default is no limit.
+// with WithNesting(1) the Mutex joins no hold, and none joins its. The default is no limit.
 func WithNesting(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 {

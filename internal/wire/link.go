@@ -13,7 +13,7 @@ type Link struct {
 	Sign  time.Time     // last sign of life during the opening; at first Since
 	Limit time.Duration // of a dial
 
-	// Distance is the longest wait for a sign of life while the last connection was opened, about a round trip; or 0.
+	// Distance is the longest wait for a sign of life when the last connection was opened, about a round trip; or 0.
 	Distance time.Duration
 }
 
@@ -36,7 +36,7 @@ type progress struct {
 	greeted atomic.Bool  // a dial has ended
 }
 
-// dialed ignores a further dial: a machine that has stopped accepts each.
+// dialed ignores a further dial: a stopped machine may accept each.
 func (p *progress) dialed() {
 	if p != nil && !p.greeted.Swap(true) {
 		p.heard()

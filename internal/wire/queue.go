@@ -32,7 +32,6 @@ type queue struct {
 	identified atomic.Bool // a pool wants to know which server answers
 	connected  atomic.Bool // a connection has been tried
 
-	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
 	natives natives
@@ -157,8 +156,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// cutAgain is how long no connection loads scripts, or carries native commands, after one has ended at that, perhaps by
-// coincidence.
+// cutAgain is how long no connection loads scripts, or carries native commands, after one has ended there, perhaps by
+// chance.
 const cutAgain = time.Minute
 
 func (q *queue) loadsScripts() bool {
