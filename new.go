@@ -141,7 +141,6 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names.
 func (m *Mutex) setNames(names []string) {
 	m.change().several = true
 	m.keyed.Init(names...)

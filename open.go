@@ -130,7 +130,6 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	return fail(op, "", why, contextErrors(ctx), a.missing)
 }
 
-// answers are the answers of the nodes to Open or Ping.
 type answers struct {
 	quorum  bool
 	cut     bool // the context ended first

@@ -280,7 +280,6 @@ func (m *Mutex) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// shownMutex is what people see of a Mutex.
 type shownMutex struct {
 	Name, State string
 	Until       time.Time

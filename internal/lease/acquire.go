@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With less, the attempt
-// begins once the nodes have answered a PING.
+// shortExpiry is the least expiry half of which is usually enough to open a connection. With less, the attempt begins
+// after a PING.
 const shortExpiry = 100 * time.Millisecond
 
 // connecting bounds that PING, as with an expiry of 8 s.
@@ -119,7 +119,7 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks again: an address may lead to another server by now, and nothing else would show it.
+// stillDuplicate asks again, because an address may lead to another server by now.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -186,8 +186,7 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Of what a round may
-// ask of an operation (quorum/operation.go) it has the following.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation.
 type acquire Lease
 
 var _ interface {
@@ -255,8 +254,8 @@ func (a *acquire) Unsent(i int) {
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. If it is already, the missing
-// nodes show how high a quorum is.
+// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. Then the missing nodes show how
+// high it is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
@@ -302,7 +301,6 @@ func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	}
 }
 
-// A check asks the nodes whether they hold a claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
@@ -342,8 +340,8 @@ type Turn interface {
 // Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address is fixed once others
-// see the lease.
+// A rareLease is for few leases: those that wait, are fenced, or have a tally. Its address is fixed once others see the
+// lease.
 type rareLease struct {
 	place   script.Place
 	turn    Turn // nil if nobody waits

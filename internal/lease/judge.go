@@ -61,7 +61,6 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
-		// If an address leads to another server, its guard begins for a process that only waits, too.
 		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
 		return v, v.Choice == claim.Refused

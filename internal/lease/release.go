@@ -23,15 +23,14 @@ const (
 	maxReleaseDelay = time.Second
 	maxDoublings    = 5 // enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key on one
-	// node for its TTL.
+	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key.
 	maxRepeats = 1 << 16
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command on each
 // node until that node is settled: nothing can set the value there any more, or the keys have run out. It gives up a
 // node early only if the node's pool is closed, for maxRepeats, or at the end of Close. With a minimal hold
-// (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each repetition.
+// (Timing.MinHold), it keeps the keys for the rest of that time.
 //
 // It sends and takes the replies itself: the round only counts the votes.
 type Release struct {
@@ -110,7 +109,7 @@ type Releasing struct {
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. l must have ended or never
-// begun, unless how names another claim. No waiter of this process is admitted: see Waiters.
+// begun, unless how names another claim. It admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
@@ -144,13 +143,12 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.rare = rel.newRare(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
-	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
+	// An earlier release of l must go on: a node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
 	encoding := script.Encoding{Command: &rel.round.Call().Command}
 	defer encoding.Free()
-	// An attempt that has failed sends the script at once: nobody waits for its release, and the process may end before a
-	// script could follow.
+	// A failed attempt sends the script at once: the process may end before it could follow a native command.
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
 	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
@@ -261,8 +259,8 @@ func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String(
 
 func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
-// LeaveQueues takes off the queues what a release of l would. It is for Detach: the Mutex that adopts the hold does not
-// know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
+// LeaveQueues takes off the queues what a release of l would. It is for Detach: the adopter does not know the tickets.
+// While one is first, a node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
@@ -270,9 +268,8 @@ func (l *Lease) LeaveQueues() {
 	}
 }
 
-// Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Others can
-// have the other permits: while the ticket is first, the node tells this process of the next free one. Leaver returns
-// nil for other claims.
+// Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Otherwise the
+// node would tell this process of the next free permit. Leaver returns nil for other claims.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
@@ -291,8 +288,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. That of
-// an adopted lease does not count.
+// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity, if known,
+// ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // noteDeleted notes where the release of a failed Unlock has found the value in time.
@@ -552,7 +549,7 @@ func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) 
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
-// until now. Anything else proves nothing: somebody may have locked since the first sending deleted our value.
+// until now. Anything else proves nothing: the first sending may have deleted our value.
 func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 	s := &rel.progress[i]
 	switch {

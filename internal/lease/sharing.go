@@ -108,7 +108,7 @@ func (s *sharing) close() {
 }
 
 // Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no other
-// lease has it: one that is past or lost has not. It may be called again.
+// lease that is neither past nor lost has it. It may be called again.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {

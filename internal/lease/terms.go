@@ -85,8 +85,7 @@ func (t *Terms) lacksQueue(i int) bool {
 }
 
 // deny notes that the client cannot use the queue on node i: its user lacks a permission (ofUser), the queue is a key
-// of another type, or a cluster keeps it elsewhere. If a cluster keeps several lines apart, that says nothing of a
-// queue.
+// of another type, or a cluster keeps it elsewhere. Several lines that a cluster keeps apart say nothing of a queue.
 func (t *Terms) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := t.Claim.Lines(); {
@@ -158,7 +157,7 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 }
 
 // rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone: a
-// step of the wall clock must not shorten the rest. After a suspension it is too long, which does no harm.
+// step of the wall clock must not shorten the rest.
 func (t Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {

@@ -44,7 +44,6 @@ type valueLog struct {
 	sweep int // the count at which to look for uses that are over
 }
 
-// A usedValue is a value on one line of its claim.
 type usedValue struct{ line, value string }
 
 const (
@@ -85,7 +84,6 @@ type earlier struct {
 	on claim.Nodes
 }
 
-// A nodeUse is a use on one node.
 type nodeUse struct {
 	open atomic.Int64         // commands without a reply, and releases that have not ended
 	lost atomic.Pointer[loss] // the last one

@@ -80,7 +80,7 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 }
 
 // postpone makes the deadline come later if a missing node has answered since hasten, and returns for how much longer
-// the round is patient. Without hasten it is not: patient is no later than the deadline.
+// the round is patient. Without hasten it is not.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +126,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires t: the round, which the caller has given up, may still call Decided. A timer that ran on would keep the
-// round in memory, perhaps for hours.
+// stop retires t: the round, which was given up, may still call Decided. A running timer would keep it in memory,
+// perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,8 +179,7 @@ func (ts *roundTimers) put(t *roundTimer) {
 }
 
 // A split acquire waits for nodes that are not late: patienceFactor times as long as a quorum took to answer, within
-// these limits. So it does not give up on nodes as far away as others. A node that answers within maxFar is not late:
-// acquires wait a little longer for it.
+// these limits. A node that answers within maxFar is not late: acquires wait a little longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond

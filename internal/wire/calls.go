@@ -47,7 +47,6 @@ type calls struct {
 	prompt  bool // one executes a call that is not slow, or looks for the next
 }
 
-// A waiting is a queued request.
 type waiting struct {
 	Request
 	since time.Time

@@ -29,7 +29,6 @@ const (
 // String returns what the node has not answered.
 func (s Step) String() string { return [...]string{"dial", "greeting"}[s] }
 
-// A progress is how far the opening of a connection has come.
 type progress struct {
 	since   time.Time
 	sign    atomic.Int64 // counted from since

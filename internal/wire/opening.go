@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// opening holds the parameters of open.
 type opening struct {
 	dial, whole time.Duration // of the dial, and of dial and greeting together
 	renewed     func()

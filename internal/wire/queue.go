@@ -46,7 +46,6 @@ type queue struct {
 	wake chan struct{}
 }
 
-// queued is a request after it was encoded.
 type queued struct {
 	to   Receiver
 	tag  int
@@ -57,7 +56,6 @@ type queued struct {
 	of     part   // of a request of two commands
 }
 
-// A part is one of the two commands of a request.
 type part uint8
 
 const (

@@ -47,7 +47,6 @@ type owing struct {
 	route  router
 }
 
-// An owed is a request without a reply.
 type owed struct {
 	to  interface{ deliver(reply Reply) }
 	key string
@@ -109,7 +108,6 @@ func (o *owing) remove(r *owed) bool {
 	return true
 }
 
-// A wait is a request that has waited for a look or more.
 type wait struct {
 	*owed
 	at, named *redis.Client

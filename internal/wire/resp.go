@@ -116,7 +116,6 @@ func readReply(r *bufio.Reader) (any, error) {
 	return d.value(0)
 }
 
-// A decoder reads one reply.
 type decoder struct {
 	*bufio.Reader
 	left int // memory for the rest of the reply

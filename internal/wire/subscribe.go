@@ -41,7 +41,6 @@ type hungUp struct{ error }
 
 func (e *hungUp) Unwrap() error { return e.error }
 
-// subscriptions are the running subscriptions of a Pool.
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
