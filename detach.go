@@ -77,6 +77,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	return sequencerOf(h), nil
 }
 
+// cutOff ends the current term and removes it from m. If it fails, it has changed nothing.
 func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -194,7 +194,7 @@ func tells(err, told error) bool {
 }
 
 // tellsOfOne reports whether a and b are failures of one operation on one lock by one loss: they share the list of
-// causes (see add).
+// causes (see add). Equal causes may be of another loss.
 func tellsOfOne(a, b error) bool {
 	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
 	g, isOther := b.(*failure) //nolint:errorlint // see above

@@ -121,7 +121,7 @@ type askedOwner struct {
 	before *ErrTaken     // what observers were told
 }
 
-// takenBy returns err, the error of a call that gives up, with the owner in its *ErrTaken if nodes tell it in time.
+// takenBy returns err with the owner in its *ErrTaken, if nodes tell it in time.
 func takenBy(t *lease.Terms, err error) error {
 	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
 	if !isOne {

@@ -19,7 +19,8 @@ import (
 // FORCE ENDS EXCLUSION: the former holder may work on beside the next one until it learns of it, and only fencing
 // refuses its writes (WithFencing). First make sure that it has stopped. See docs/operating.md.
 //
-// It returns nil when a quorum has deleted the value. The release goes on in the background, also after an error.
+// It returns nil when a quorum has deleted the value. The release goes on in the background until every node has
+// confirmed it, also after an error.
 //
 // Errors:
 //

@@ -29,9 +29,9 @@ func (m *Mutex) Value() string {
 	return adopts.valueOf()
 }
 
-// Until returns the time at which the lock ends unless it is extended, also after that time; the zero time before the
-// first Lock, after Unlock or Detach, and once Close has ended the lock or the nodes have proved its loss. To decide
-// whether to go on, ask Remaining.
+// Until returns the time at which the lock ends unless it is extended, also after that time. It returns the zero time
+// before the first Lock, after Unlock or Detach, and once Close has ended the lock or the nodes have proved its loss.
+// To decide whether to go on, ask Remaining.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -183,8 +183,8 @@ func stillHeld(h *lease.Lease) error {
 // Downgrade turns the exclusive lock of m into a shared one (WithShared), and extends it. No writer can have the lock
 // in between. Readers ahead of the next writer in the queue can then enter.
 //
-// Once Downgrade has sent anything, the lock is shared, even if it fails, because a node may have let readers in. The
-// next Lock of m is exclusive. See docs/readers.md.
+// Once Downgrade has sent anything, the lock is shared for good, even if it fails, because a node may have let readers
+// in. The next Lock of m is exclusive. See docs/readers.md.
 //
 // Errors:
 //

@@ -222,7 +222,7 @@ func (o *options) adoptPermits(n int, slots script.Slots) error {
 	return nil
 }
 
-// adoptNames is adopt for a Mutex on several names.
+// adoptNames makes the options those of a lock on the names of the sequencer. The Mutex may have one name.
 func (o *options) adoptNames(names []string) ([]string, error) {
 	s := o.adopts.sequencer
 	of, ok := s.cut()

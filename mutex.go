@@ -109,9 +109,9 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 
 // TryLockContext makes one attempt to acquire m. Its errors are those of LockContext.
 //
-// If only some nodes granted the lock, it repeats the attempt up to three times, after a few milliseconds or round
-// trips: otherwise calls at the same moment could all fail. It begins no repetition when ctx is done, or after the node
-// deadline, unless a permit was seen free.
+// If nodes granted the lock and others had another value, it repeats the attempt up to three times, after a few
+// milliseconds or round trips: otherwise calls at the same moment could all fail although the lock was free. It begins
+// no repetition when ctx is done, or after the node deadline, unless a permit was seen free.
 //
 // By default it fails at once if a quorum refuses before any node grants: see WithFailFast.
 func (m *Mutex) TryLockContext(ctx context.Context) error {

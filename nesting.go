@@ -15,7 +15,7 @@ import (
 
 
 // join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
-// outside to the inside, which the caller must leave; none if the Do must lock.
+// outside in, which the caller must leave; none if the Do must lock.
 func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if scopeOf(ctx) == nil {
 		return nil, nil
@@ -44,7 +44,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 }
 
 // around finds the holds that the Dos around ctx, of the same core, have of m's names. live has the innermost live
-// scope of each, from the inside to the outside, and lines the lines of m that they have.
+// scope of each, from the inside out, and lines the lines of m that they have.
 func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -119,7 +119,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call that could wait for a Do around it, which lacks missing.
+// waitsForItself returns the error of a call that could wait for a Do around it. missing says what that Do lacks.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	slices.Sort(lines)
 	has := "holds " + quotedAll(lines)
@@ -218,8 +218,7 @@ type nest struct {
 	alone   chan struct{} // closed when no joined call is left: finish waits for it
 }
 
-// A scope is the parent of the context of a Do's function, which works under the hold of nest. A call that has joined
-// several holds has a scope for each.
+// A scope is the parent of the context of a Do's function, which works under the hold of nest.
 type scope struct {
 	context.Context //nolint:containedctx // the one that Do was called with
 

@@ -172,7 +172,7 @@ func (m *Mutex) replacePrefix(prefix string) {
 	m.keyed.Init(names...)
 }
 
-// takeWholeName takes the prefix off the names of m if the program has given those of s, with it.
+// takeWholeName takes the prefix off the names of m if the program has given those of s, which have it.
 func (m *Mutex) takeWholeName(s Sequencer) {
 	prefix, names := m.prefix(), s.Names()
 	if !m.hasSeveral() {

@@ -59,7 +59,7 @@ func WithWait(d time.Duration) Option {
 // that clients do not collide again and again.
 //
 // With the default, a try asks no node while a quorum can wake the waiter: the process asks each about twice a second.
-// A delay that you set makes an attempt each time, for programs such as redsync v4 that release without a wake-up.
+// A delay that you set makes an attempt each time: set one if programs such as redsync v4 release without a wake-up.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {
@@ -149,7 +149,7 @@ func WithOwner(label string) Option {
 // slot.
 //
 // With WithPrefix("app:"), NewMutex("orders") is the lock "app:orders", also in errors, events, the log, Status and
-// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. To lock that of another:
+// Sequencer. WithSequencer(s) needs NewMutex(s.Name), and does not repeat the prefix. To lock another such name:
 //
 //	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
 //
@@ -206,7 +206,7 @@ func WithSequencer(s Sequencer) Option {
 // WithFailFast decides when a call returns. With true, the default, it returns once its result is certain. With false
 // it also waits for slow nodes, until the node deadline, or for 250 ms after a failed attempt of Lock. The result is
 // the same, but the error tells of every node that did not grant, and may be more definite (ErrLockLost in place of
-// ErrExtendFailed). For exceptions see docs/safety.md.
+// ErrExtendFailed). Even with true Lock waits longer in three cases: see docs/safety.md.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -293,7 +293,7 @@ func WithFencing() Option {
 
 // WithPriority serves waiters with a higher priority first; those with a low one may wait forever. The default is 0,
 // the range -999 to 999. A caller that finds the lock free takes it. Without WithFair a process that releases the lock
-// may let its own waiters try first. Waiters for several names are ordered by name.
+// may let its own waiters try first. A lock on several names is ordered only among the waiters for the same name.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {
@@ -305,8 +305,8 @@ func WithPriority(priority int) Option {
 }
 
 // WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process (of the same New or
-// Open) without telling the nodes, which is many times faster. The default is true. It does so only within 20 ms, and a
-// tenth of the expiry, of the acquisition: then other processes have their turn.
+// Open) without telling the nodes, which is many times faster. The default is true. It does so only within 20 ms of the
+// acquisition, and within a tenth of the expiry: then other processes have their turn.
 //
 // The waiter must have the same expiry, drift, node deadline, lock delay and owner. A lock is never handed over if your
 // code has read its value, or with WithFair, WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or
@@ -358,7 +358,7 @@ func WithWeight(k int) Option {
 
 // WithNesting limits how many calls of Do and TryDo are on one hold at once, the outermost one included: 1 or more. A
 // call beyond n fails at once with ErrNested. The limits of the outermost call and of the one that joins both count:
-// with WithNesting(1) the Mutex joins no hold, and none joins its. The default is no limit.
+// with WithNesting(1) the Mutex joins no hold, and no call joins its hold. The default is no limit.
 func WithNesting(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 {

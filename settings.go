@@ -186,7 +186,7 @@ type recents struct {
 	next atomic.Uint32
 }
 
-// settle returns settings with the options of s and their policy, and whether others may share them.
+// settle returns settings with the options of s and their policy, and whether others may share them. It may use up s.
 func (r *recents) settle(s *settings) (settled *settings, shared bool) {
 	mayShare := s.err == nil && s.adopts == nil && !s.isOwn
 	for i := range r.list {

@@ -51,8 +51,8 @@ func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.
 }
 
 // Check notes token for key before a read, so that no holder with an older token can write any more. It has the errors
-// of Set. How long value and token are kept does not change; if there are none, for ever. A reader calls Read instead:
-// Check would refuse other readers.
+// of Set. How long value and token are kept does not change. If there are none, the token is kept for ever. A reader
+// calls Read instead: Check would refuse other readers.
 func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 	return r.write(ctx, key, token, 0, "check")
 }

@@ -22,7 +22,8 @@ import (
 // is a float beyond.
 //
 // With Read the text has two tokens: the newest of all, and that of a write. Tables and processes of earlier versions
-// can stay: they refuse the same writes, but after a newer read not with ErrStale. In MySQL Create widens the column.
+// can stay: they refuse the same writes, but after a newer read with an error that does not match ErrStale. In MySQL
+// Create widens the column.
 //
 // # A column of your own
 //

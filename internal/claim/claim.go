@@ -39,8 +39,7 @@ type Claim interface {
 	Inspect(alone bool) Call
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and
-	// leave the queues. If the claim is free then, the node wakes waiters, but not those of process p: see
-	// script.Release.
+	// leave the queues. If the claim is then free, the node wakes waiters, but not those of p: see script.Release.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// Lines returns the lines in which waiters for this claim stand. A line has a queue on each node, and the name of a

@@ -265,7 +265,6 @@ func readFound(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply))
 }
 
-// readReleased reads the reply to a release of several names.
 func readReleased(reply any) (Answer, error) {
 	released, err := script.ParseReleasedNames(reply)
 	if err != nil {
@@ -279,7 +278,6 @@ func readReleased(reply any) (Answer, error) {
 	return a, err
 }
 
-// readFoundAll is readFound for the values of several keys.
 func readFoundAll(reply any) (Answer, error) {
 	a, err := readFound(reply)
 	switch {

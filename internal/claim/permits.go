@@ -46,7 +46,7 @@ func (s *semaphore) HoldsAlone() bool { return false }
 // PassesTo implements Claim.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. All nodes try the slots in one order, so equal nodes grant the same.
+// With implements Claim. All nodes try the slots in one order, so those with the same free slots grant the same.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{semaphore: p.semaphore, value: value, asks: *e}

@@ -241,7 +241,7 @@ func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.restLocked()
 }
 
-// A twins is the state of two nodes that are one server. It is said once: it lasts until somebody changes an address.
+// A twins is the state of two nodes that are one server. It is said once, because it lasts.
 type twins struct {
 	state
 	args []any // of every line

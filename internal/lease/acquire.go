@@ -62,8 +62,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	return l, o
 }
 
-// meetNodes asks the nodes first, where an attempt needs to know them, and returns from when its validity counts then. A
-// usual attempt asks nothing.
+// meetNodes asks the nodes first, where an attempt needs to know them, and returns from when its validity counts.
 func meetNodes(ctx context.Context, t *Terms, start clock.Instant) (clock.Instant, quorum.Limits, *Outcome) {
 	set, limits := t.Keeper.Set, t.Timing.limits()
 	// Two nodes of joint sets may be one server, which then counts in neither set.
@@ -254,15 +253,15 @@ func (a *acquire) Unsent(i int) {
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. Then the missing nodes show how
-// high it is.
+// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. The missing nodes then show how
+// high a quorum is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
 // beyondRegisters returns the next proposal if the last round failed only because its proposal was too low; otherwise
-// 0. known is the highest token that this process has seen.
+// 0. known is the highest token seen so far.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:

@@ -433,8 +433,8 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack makes a release wait that the pool has refused because too many replies are outstanding. It needs another one
-// under way, whose reply sends the next.
+// putBack makes a release wait that the pool has refused because too many replies are outstanding. The reply to another
+// one must send it.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

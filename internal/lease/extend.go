@@ -23,7 +23,6 @@ type Extension struct {
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held or cannot be extended.
-// Then nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -108,8 +107,7 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 // A confirming adopts a lease. It also shows which nodes refuse the value.
 type confirming struct{ Extension }
 
-// extension returns the operation that prolongs l from start on, or why l is not held, or Errors.Spent: MaxHold allows
-// no longer validity.
+// extension returns the operation that prolongs l from start on, or why not: Errors.Spent if MaxHold allows no more.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +130,7 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 }
 
 // Prolong gives l the validity of e, which a quorum has confirmed, if that is longer and the old one has not ended:
-// somebody may have held the lock since. e may belong to another lease with the value.
+// otherwise somebody may have held the lock since. e may belong to another lease with the value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

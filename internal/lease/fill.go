@@ -35,8 +35,8 @@ func (l *Lease) refusedBy(i int) {
 	}
 }
 
-// fillsLocked reports whether nodes may lack the value of l. If l was handed over, a node may refuse later, without a
-// call of refusedBy.
+// fillsLocked reports whether nodes may lack the value of l. After a hand-over a node may refuse later, without
+// refusedBy.
 func (l *Lease) fillsLocked() bool {
 	var nodes nodeWrites
 	for i := range l.writes.nodes {

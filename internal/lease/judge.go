@@ -61,6 +61,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
+		// If an address leads to another server, its guard begins for a process that only waits, too.
 		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
 		return v, v.Choice == claim.Refused
@@ -219,8 +220,8 @@ func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 
 var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
 
-// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c meanwhile: a node that has executed
-// that refuses the exclusive claim, which proves no loss.
+// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c: that a node refuses the exclusive
+// claim then proves no loss.
 func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)

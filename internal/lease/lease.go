@@ -49,8 +49,8 @@ type Lease struct {
 	terms *Terms
 	chain time.Duration // for how long the lock had been handed on before l got it
 
-	// extending makes End wait for extensions under way, so that a release is sent after the last of them. Extend holds
-	// it for reading, End takes it for writing.
+	// extending makes End wait for extensions under way, so that a release follows the last. Extend holds it for reading,
+	// End takes it for writing.
 	extending atomic.Pointer[sync.RWMutex] // see extensions
 
 	mu       sync.Mutex // guards what follows
@@ -585,8 +585,8 @@ func (l *Lease) begin() error {
 	return nil
 }
 
-// Fire implements alarm.Firer: at an end of the validity, for a fill, to listen, after a step of the wall clock, and on
-// Close.
+// Fire implements alarm.Firer: at the end of the validity, for a fill, to listen, after a step of the wall clock, and
+// on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()

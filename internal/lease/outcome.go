@@ -52,8 +52,7 @@ func (o Outcome) MayWinAtOnce() bool {
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
-// IsSplit reports whether some nodes have granted, with something else in the way on others: of several attempts none
-// has won, or another lease has just a quorum.
+// IsSplit reports whether some nodes have granted, with something else in the way on others.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.

@@ -288,8 +288,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity, if known,
-// ended.
+// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. That of
+// an adopted lease does not count.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // noteDeleted notes where the release of a failed Unlock has found the value in time.
@@ -533,8 +533,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 // wasOurs is the vote of a node that has found and deleted the value.
 var wasOurs = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
 
-// readNative reads the answer to a native command as that of the script. untold reports that the script must follow: it
-// tells waiters, or what there is.
+// readNative reads the answer to a native command as that of the script. untold reports that the script must follow.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
 	if reply.First == script.One {
 		rel.progress[i].deleted = true

@@ -8,7 +8,7 @@ import (
 )
 
 // A surplus finds the nodes that may have granted a lease more than it has won, such as another permit, because each
-// decides by itself. That goes back at once, for others.
+// decides by itself. That goes back at once, or nobody else could have it.
 type surplus struct {
 	mu    sync.Mutex
 	won   claim.Winner
@@ -18,7 +18,7 @@ type surplus struct {
 }
 
 // heard takes the reply of node i to the acquire. It returns what the lease has won, if the node may have granted a
-// surplus, and whether that is so for sure. Before the win it notes the answer.
+// surplus, and whether that is something else for sure. Before the win it notes the answer.
 func (s *surplus) heard(i int, reply wire.Reply, answer claim.Answer) (won claim.Winner, other bool) {
 	if reply.Fate == wire.NotSent || wire.IsNoScript(reply.Err) { // nothing was executed
 		return nil, false

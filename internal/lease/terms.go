@@ -147,7 +147,7 @@ func (t Timing) LastsAs(u Timing) bool {
 }
 
 // AtAge returns the TTL of the keys and the length of the validity for an extension at that age of the lease; for an
-// attempt held is 0. Both count from that moment. MaxHold may shorten both.
+// attempt held is 0. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
@@ -217,8 +217,8 @@ type Events interface {
 	// how long the lease was still valid at start.
 	Extended(l *Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. pending is how many releases some node has not settled.
-	// givenUp says that this one is not sent again.
+	// Unconfirmed tells that a node has not settled a release. pending is how many are not settled everywhere. givenUp
+	// says that this one is not sent again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
 	// Left tells at the end of Close how many releases a node has not confirmed, and for how long their keys may last.

@@ -15,7 +15,7 @@ import (
 // This file makes fencing tokens. Each node keeps a register for each name. An attempt proposes a token. A node that
 // grants the lock raises its register to the token, if that is strictly greater. If a quorum has done so, the lease
 // gets the token: any later attempt needs one of these nodes, and so a greater token. If registers are too high, the
-// attempt makes another round with the same value, and a greater token.
+// attempt makes another round with the same value, and a token greater than any that it has seen.
 //
 // A register that no client can have written is the node's error, and not followed. If a quorum has such values, a
 // client's clock was wrong. Then the next proposal is just above the highest value that a quorum reaches: fewer nodes

@@ -62,7 +62,6 @@ func (w *watchdog) extendSoon(beyond time.Duration) {
 	}
 }
 
-// hasten makes it look at the lease by then.
 func (w *watchdog) hasten(by time.Time) { w.lease.terms.Keeper.extensions.Hasten(&w.next, by) }
 
 // stop ends it. Then it sends nothing, not even for an open round.
@@ -114,7 +113,7 @@ func (w *watchdog) Fire(closing bool) {
 }
 
 // fire starts a round or sends an undecided one again. It starts none while another lease extends the shared hold, or
-// if MaxHold allows no longer validity. admitted says that the throttle has let w go on.
+// if MaxHold allows none. admitted: the throttle has let w go on.
 func (w *watchdog) fire(admitted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -140,8 +140,8 @@ const maxAhead = 256
 // minTry is the least retry delay, unless a taken lock is why the try failed.
 const minTry = 10 * time.Millisecond
 
-// A pace holds the retry delays of a waiter, for its goroutine only. A waiter behind others sleeps through its delays,
-// at most until the last one of limited tries is over.
+// A pace holds the retry delays of a waiter, for its goroutine only. A waiter behind others sleeps through its delays.
+// If its tries are limited, it wakes up when the last delay is over.
 type pace struct {
 	delay func(tries int) time.Duration
 	limit int // the last try; 0: none
@@ -174,7 +174,7 @@ func (p *pace) draw() time.Duration {
 }
 
 // sleep makes the waiter ignore tick, and returns when it must wake up: when the delays before the last try, or those
-// that can be drawn ahead, are over; the zero time without a limit.
+// that can be drawn ahead, are over. Without a limit it returns the zero time.
 func (p *pace) sleep() time.Time {
 	p.asleep = true
 	if p.limit == 0 {

@@ -336,8 +336,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
-// hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
-// may forbid only that one.
+// hear notes the vote of node i. queued: the waiter can do without the queue, and a node may forbid only that key.
 func (d *denials) hear(i int, v claim.Vote, queued bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

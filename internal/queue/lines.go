@@ -55,8 +55,8 @@ func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	return left
 }
 
-// collidesLocked reports whether another waiter that shares a name with w, but may stand in another line, is trying.
-// The two would take grants from each other.
+// collidesLocked reports whether another waiter that shares a name with w is trying. The two would take grants from
+// each other.
 func (ls *lines) collidesLocked(w *waiter) bool {
 	for _, name := range w.names {
 		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
@@ -450,9 +450,9 @@ func (s *silent) hasLocked(name string) bool {
 //
 // Waiters with different settings stand in one line: see first and pacer.
 //
-// A waiter for several names stands in the line of the name that keeps it back, in fair mode in those of all. It talks
-// to the nodes only if it is the first in all its lines. These have the same order, so that no two waiters stand in
-// each other's way.
+// A waiter for several names stands in the line of the name that keeps it back, in fair mode in the lines of all. It
+// talks to the nodes only if it is the first in all its lines. These have the same order, so that no two waiters stand
+// in each other's way.
 type line struct {
 	waiters []*waiter
 	readers int           // among the waiters

@@ -1,9 +1,8 @@
 // Package queue waits for a claim that is taken.
 //
 // The waiters of one process for one name stand in a line, and only the first of them talks to the nodes. It puts its
-// ticket in the queue of each node. It tries again when a node wakes it, when this process has released the claim, when
-// what stood in its way has run out, or when its retry delay is over. A released lock may also pass to it by direct
-// hand-off, without the nodes knowing.
+// ticket in the queue of each node. It tries again when a node wakes it, this process has released the claim, what
+// stood in its way has run out, or its retry delay is over. A released lock may also pass to it by direct hand-off.
 package queue
 
 import (

@@ -64,8 +64,8 @@ func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Leas
 	}
 }
 
-// findOrOpen returns the hold that a call may share, or the attempt of another call that may win one, or else an
-// attempt of the call's own. While a writer waits it returns nothing.
+// findOrOpen returns the hold that a call may share, or another call's attempt, or else the call's own. While a writer
+// waits it returns nothing.
 func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *opening) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()

@@ -147,8 +147,8 @@ func (f foreign) age() time.Duration {
 
 const maxLeftovers = 1000
 
-// leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out. Later
-// calls need not wait for splitFor again.
+// leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out: later
+// calls skip splitFor.
 type leftovers struct {
 	mu     sync.Mutex // guards what follows
 	byName map[string][]foreign

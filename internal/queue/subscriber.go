@@ -35,7 +35,8 @@ type subscriber struct {
 }
 
 // A session is one set of subscriptions. A node has answered once it can be heard, or its subscription has failed. The
-// session is ready when all nodes have answered, or wakeGrace after a quorum has: each later answer causes an attempt.
+// session is ready when all nodes have answered, or wakeGrace after a quorum has, because each later answer causes an
+// attempt.
 type session struct {
 	subscriber    *subscriber
 	set           *quorum.Set

@@ -59,7 +59,6 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	return true
 }
 
-// run waits until c has the lock or must give up.
 func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also after a panic
@@ -441,8 +440,8 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// earlyShows is how many of its first retry delays make a resting waiter show its ticket at once, to see soon a release
-// without a message.
+// earlyShows is how many first retry delays make a resting waiter show its ticket at once, to see a release without a
+// message.
 const earlyShows = 2
 
 // A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half

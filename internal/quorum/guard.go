@@ -75,7 +75,7 @@ type tenant struct {
 const maxStartError = 5 * time.Second
 
 // meet notes that s has answered. moved reports whether the address led to another server before, here for how long it
-// has led to s. If s started after that one had last answered, it may be that one, and only its age counts.
+// has led to s. If s started after that one had last answered, it may be that one, restarted, and only its age counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

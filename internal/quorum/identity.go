@@ -14,8 +14,8 @@ import (
 // quorums might share no server.
 //
 // In joint sets, a server that two nodes lead to counts only in sets that have both: one address may be wrong. With the
-// sets {1, 2, 3} and {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on {2,
-// 3}, and others on {1, 4}.
+// sets {1, 2, 3} and {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on
+// {2, 3}, and others on {1, 4}.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {

@@ -99,7 +99,7 @@ func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Durat
 }
 
 // connecting returns how long to wait for other nodes after the decision: until the node deadline of those whose
-// connection has opened since, and a little for those that are opening it.
+// connection has opened since, and a little for others.
 func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

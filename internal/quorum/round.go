@@ -210,7 +210,6 @@ func (r *Round) commandLocked(i int) []any {
 	return c.Command.Args
 }
 
-// send sends req, which is filled in, to node i.
 func (r *Round) send(i int, req wire.Request) error {
 	record, records := r.op.(Recorder)
 	if records {
@@ -722,8 +721,8 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and wakes the caller that waits. It calls only what keeps the order of
-// mutexes in the package comment of lease: Round.mu is held.
+// decideLocked makes a won round take effect, and wakes the caller that waits. Round.mu is held: it must keep the order
+// of mutexes (see package lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()

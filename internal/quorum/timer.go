@@ -23,8 +23,7 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough,
-// because a reset is expensive.
+// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough.
 type roundTimer struct {
 	decided chan struct{} // has room for one, so Decided does not block
 
@@ -54,8 +53,8 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon at the
-// latest, and whether that is sooner than before.
+// hasten makes the deadline come soon. silent is how long all missing nodes have been. It returns how soon at the
+// latest, and whether that is sooner.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +178,8 @@ func (ts *roundTimers) put(t *roundTimer) {
 }
 
 // A split acquire waits for nodes that are not late: patienceFactor times as long as a quorum took to answer, within
-// these limits. A node that answers within maxFar is not late: acquires wait a little longer for it.
+// these limits. So it does not give up on nodes as far away as others. A node that answers within maxFar is not late:
+// acquires wait a little longer for it.
 const (
 	patienceFactor = 4
 	minPatience    = 20 * time.Millisecond

@@ -28,7 +28,8 @@ func QueueKey(name string) string { return sideKey(name, queueSide) }
 // FenceKey returns the key of name's fencing register.
 func FenceKey(name string) string { return sideKey(name, fenceSide) }
 
-// LeaderChannel returns the channel on which leaders of name tell that they begin and end.
+// LeaderChannel returns the channel on which leaders of name tell that they begin and end, on a Ring on the lock's
+// node.
 func LeaderChannel(name string) string { return "redsync:" + sideKey(name, leaderSide) }
 
 func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }
@@ -55,8 +56,8 @@ func cutSlot(key string) (base string, ok bool) {
 	return key[:at], err == nil && slot >= 0 && strconv.Itoa(slot) == number
 }
 
-// sideKey returns the side key of name that ends in side. The name follows its tag, or the locks b and {b} would share
-// a side key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
+// sideKey returns the side key of name that ends in side. The name follows its tag, or b and {b} would share a side
+// key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {

@@ -419,7 +419,6 @@ type request struct {
 	n      int // keys
 }
 
-// newRequest begins a command of about n elements.
 func newRequest(s *wire.Script, n int) request {
 	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
@@ -526,7 +525,6 @@ type Command struct {
 	script *wire.Script
 }
 
-// command returns the command that runs s on the keys, with the value and args.
 func (l Lock) command(s *wire.Script, args ...any) Command {
 	r := newRequest(s, keyCount+2+len(l.keys)+len(args))
 	r.keys(l.keys...)

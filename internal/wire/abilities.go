@@ -106,8 +106,8 @@ type (
 
 	// Limited is a Pool with a limit of outstanding replies: see pool.WithOutstanding.
 	Limited interface {
-		// IsBehind reports whether the node answersbut owes a large part of the limit: a watchdog then waits while its
-		// lock has time.
+		// IsBehind reports whether the node answers but owes a large part of the limit: a watchdog then waits while its lock
+		// has time.
 		IsBehind() bool
 	}
 )

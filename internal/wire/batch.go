@@ -110,6 +110,7 @@ func (p *batchPool) ClientClosed() bool {
 	return p.severed || p.Wrong == nil && isClosed(p.client)
 }
 
+// MetBefore reports true, because the pool never learns which server answers.
 func (p *batchPool) MetBefore() bool { return true }
 
 // pipelinedOf copies the arguments: a hook may change them, and other nodes share them.

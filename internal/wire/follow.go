@@ -158,8 +158,8 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits briefly for a look that began because the client has closed connections: a stream writes nothing to a
-// node that its client has left.
+// settle waits briefly for a look that began because the client has closed connections, so that a stream writes nothing
+// to a node that its client has left.
 func (c *followed) settle() {
 	l := c.notice()
 	if l == nil {

@@ -55,7 +55,7 @@ func hooksOf(client redis.UniversalClient) (types []string) {
 	return types
 }
 
-// errMock is for a client whose hooks answer in place of a server: redismock dials a real address.
+// errMock is for a client whose hooks answer in place of a server: redismock's has the address of a local Redis.
 var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
 	"expect the commands of locks")
 

@@ -15,8 +15,8 @@ const (
 	// rest is how long a connection carries nothing before a look, which takes less than a microsecond.
 	rest = 10 * time.Millisecond
 
-	// Unasked data, such as the alert that ends TLS, hides what follows it. So a look waits briefly until read has taken
-	// it.
+	// Data that nobody asked for, such as the alert that ends TLS, hides what follows it. So a look waits briefly until
+	// read has taken it.
 	unreadLooks = 10
 	unreadPause = time.Millisecond
 )

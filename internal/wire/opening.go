@@ -17,7 +17,8 @@ type opening struct {
 	at          string // that a notification named, or ""
 	heeds       bool   // the node may push notifications
 
-	// behind, which may be nil, returns commands, and their number, that follow a greeting which go-redis makes alone.
+	// behind, which may be nil, returns commands, and their number, to be written with the last part of a greeting that
+	// go-redis makes alone.
 	behind func(opened *ownConn) (encoded []byte, commands int)
 
 	// ask sends the caller's questions after the greeting. Its error fails the connection.

@@ -39,9 +39,9 @@ type Pool interface {
 
 // A Request is one command on its way to a node.
 type Request struct {
-	// Args is the whole command: "set", key, value,... Elements are strings or integers. A Pool only reads Args: all nodes
-	// of a round share them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT,...) must not
-	// be sent.
+	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args: all
+	// nodes of a round share them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, ...)
+	// must not be sent.
 	Args []any
 
 	// RESP is Args as encoded by AppendCommand, or nil. It is encoded once for many nodes. A Pool reads RESP only until
@@ -169,12 +169,12 @@ type Listener interface {
 	// attempt calls it. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it is added at
 	// random. It starts over after a connection of at least a second. It is half a minute if HangsUp(err).
 	//
-	// A PING is sent after every 2 s of silence, and a connection is given up after 5 s: 3 to 5 s after the node falls
-	// silent.
+	// A PING is sent after every 2 s of silence, and a connection on which nothing arrives for 5 s is given up: 3 to 5 s
+	// after the node falls silent.
 	Unsubscribed(err error)
 
 	// Refused: the node does not let the client's user SUBSCRIBE to the channel; err wraps its answer, a redis.Error. Or
-	// err is ErrClientClosed. The Subscription has ended. Temporary errors (LOADING, BUSY,...) and errors of the greeting
+	// err is ErrClientClosed. The Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of the greeting
 	// go to Unsubscribed.
 	Refused(err error)
 }

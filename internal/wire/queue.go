@@ -32,6 +32,7 @@ type queue struct {
 	identified atomic.Bool // a pool wants to know which server answers
 	connected  atomic.Bool // a connection has been tried
 
+	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.
 	cutAtScripts atomic.Pointer[time.Time]
 
 	natives natives

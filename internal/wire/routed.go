@@ -366,7 +366,7 @@ func (r *routed) deliver(reply Reply) {
 	r.req.To.Receive(r.req.Tag, reply)
 }
 
-// redirection returns the address that a redirection of the node at from names.
+// redirection returns the address that a redirection names. from is the address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
 	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
 		return "", false, false

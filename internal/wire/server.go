@@ -17,8 +17,8 @@ import (
 // connection before any request. A Server is never modified. Equal pointers mean the same process on the same
 // connection.
 type Server struct {
-	// RunID is random and new each time the server starts. Nodes with equal RunIDs are one server. It is "" if INFO has no
-	// run_id, or one of zeros, and with both pool.WithoutIdentity and pool.WithRestartGuard.
+	// RunID is random and new each time the server starts. Nodes with equal RunIDs are one server. RunID is "" if INFO has
+	// no run_id, or one of zeros, and with both pool.WithoutIdentity and pool.WithRestartGuard.
 	RunID string
 
 	// Uptime is how long the process had been running by its own account, in whole seconds. As a difference of truncated
@@ -53,8 +53,8 @@ type questions struct {
 	natives  Native   // that its version has
 }
 
-// newQuestions begins with INFO, or if nobody asks for the server with a PING: that, too, is answered with QUEUED if
-// OnConnect has left a MULTI open.
+// newQuestions begins with INFO if the connection identifies the server, and otherwise with a PING: that, too, is
+// answered with QUEUED if OnConnect has left a MULTI open.
 func newQuestions(h heed, identifies, loads bool) *questions {
 	asks := &questions{heed: h, commands: [][]any{{"info", "server"}}}
 	if !identifies {
@@ -119,6 +119,7 @@ func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 		if refused && redis.HasErrorPrefix(err, "BUSY ") {
 			return nil, err
 		}
+		// If the node has sent one reply too many, replies no longer match their commands.
 		if sha, _ := answer.(string); !refused && i >= len(answers)-q.scripts && len(sha) != shaLength {
 			return nil, errUnsolicited
 		}

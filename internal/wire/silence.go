@@ -24,8 +24,8 @@ const (
 	forgetAfter = time.Minute
 )
 
-// A silence measures how long a connection has owed a reply in silence. All methods except start, pause, clock and
-// lasts are called under the queue's mu.
+// A silence measures how long a connection has owed a reply without receiving one. All methods except start, pause,
+// clock and lasts are called under the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
 	usual   time.Duration // the timeout after announced maintenance; 0: there is none
@@ -45,6 +45,7 @@ type silence struct {
 	doubledAt     int64   // by clock: when it was last doubled or halved
 }
 
+// A second is the search for a connection beside a silent one.
 type second struct {
 	since  int64              // by clock: when the silence began
 	cancel context.CancelFunc // ends the search, and the connection that it has found

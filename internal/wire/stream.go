@@ -283,8 +283,8 @@ func (s *stream) run() {
 	}
 }
 
-// identify retires c if a pool wants to know which server answers, and c has not asked. It is called after a change of
-// either, because both may change at once.
+// identify retires c if a pool wants to know which server answers, and c has not asked. It is called after each change
+// of identified and of conn, because both may change at once.
 func (s *stream) identify(c *conn) {
 	if c != nil && !c.asks && s.identified.Load() {
 		c.retire()
