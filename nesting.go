@@ -13,7 +13,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-
 // join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
 // outside in, which the caller must leave; none if the Do must lock.
 func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {

@@ -187,7 +187,8 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	return c.closeErr
 }
 
-// awaitClosed waits for the call that closes c. If ctx is done first, the releases get a Grace.
+// awaitClosed waits for the call that closes c. If ctx is done first, the releases get a Grace: the program may end
+// after either call.
 func (c *core) awaitClosed(ctx context.Context, timeout time.Duration) bool {
 	ctx, stop := lease.Grace(ctx, timeout)
 	defer stop()

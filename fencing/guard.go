@@ -66,7 +66,8 @@ func (g *Guard) Newest() uint64 {
 	return g.newest.Load()
 }
 
-// Guards is a Guard for each of many resources, used like one. It keeps every name ever passed to For.
+// Guards is a Guard for each of many resources. Its zero value is ready to use, by many goroutines at once. It must not
+// be copied. It keeps every name ever passed to For.
 type Guards struct{ guards sync.Map }
 
 // For returns the Guard of the resource with that name, the same one each time.

@@ -23,7 +23,8 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough.
+// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough:
+// a reset is expensive.
 type roundTimer struct {
 	decided chan struct{} // has room for one, so Decided does not block
 

@@ -11,7 +11,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-
 //go:embed inspect.lua
 var inspect string
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-
 // sides are the ends of the keys beside a lock's own, in its slot of a Cluster, except slots, which end in a number.
 var sides = []string{slotQueueSide, queueSide, fenceSide}
 

@@ -2,7 +2,6 @@ package script
 
 import "fmt"
 
-
 // Names is a set of the names of one claim, as bits.
 type Names uint64
 
