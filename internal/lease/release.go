@@ -148,7 +148,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	k.unsettled.add(rel)
 	encoding := script.Encoding{Command: &rel.round.Call().Command}
 	defer encoding.Free()
-	// A failed attempt sends the script at once: the process may end before it could follow a native command.
+	// An attempt that has failed sends the script at once: nobody waits for its release, and the process may end before a
+	// script could follow.
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
 	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
@@ -548,7 +549,7 @@ func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) 
 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
-// until now. Anything else proves nothing: the first sending may have deleted our value.
+// until now. Anything else proves nothing: somebody may have locked since the first sending deleted our value.
 func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
 	s := &rel.progress[i]
 	switch {

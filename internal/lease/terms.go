@@ -147,7 +147,7 @@ func (t Timing) LastsAs(u Timing) bool {
 }
 
 // AtAge returns the TTL of the keys and the length of the validity for an extension at that age of the lease; for an
-// attempt held is 0. MaxHold may shorten both.
+// attempt held is 0. Both count from that moment. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
@@ -157,7 +157,7 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 }
 
 // rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone: a
-// step of the wall clock must not shorten the rest.
+// step of the wall clock must not shorten the rest. After a suspension it is too long, which does no harm.
 func (t Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {

@@ -96,8 +96,8 @@ func (s *servers) FirstToIdentify() bool {
 // IdentifyLater makes the next acquire wait for that.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
-// Heard notes the server of a reply, and conceals arguments of c in its error. Each reply to a command with the value
-// of a lock passes here.
+// Heard notes the server of a reply, and returns the reply without arguments of c that an error repeats. Each reply to
+// a command with the value of a lock passes here.
 func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
 	s.NoteServer(i, reply.Server)
 	if reply.Err != nil {
