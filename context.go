@@ -18,8 +18,8 @@ type bond interface {
 
 type bondKey struct{}
 
-// apart returns a context like ctx that does not end with holds for which own returns true: the call with ctx may end
-// them itself. Of a ctx that has ended with such a hold only the deadline still counts. The caller must call stop.
+// apart returns a context like ctx that does not end with holds for which own returns true, because the call with ctx
+// may end them itself. Of a ctx that has ended so only the deadline still counts. The caller must call stop.
 func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Context, stop func()) {
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return ctx, func() {}

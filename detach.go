@@ -11,8 +11,8 @@ import (
 )
 
 // Sequencer returns the Sequencer of the current hold, the zero value if m is not held. From then on Unlock does not
-// hand the lock over, so the Sequencer is no longer current after it. If other readers share the hold (WithShared), it
-// stays current until the last of them has unlocked, and nobody can adopt it.
+// hand the lock over. If other readers share the hold (WithShared), the Sequencer stays current until the last of them
+// has unlocked, and nobody can adopt it.
 func (m *Mutex) Sequencer() Sequencer {
 	h := m.current()
 	if h == nil {
@@ -24,11 +24,11 @@ func (m *Mutex) Sequencer() Sequencer {
 	return sequencerOf(h)
 }
 
-// Detach gives the lock away without releasing it. A Mutex with WithSequencer, also of another process, takes it over:
-// it should call Extend or Do before Until.
+// Detach gives the lock away without releasing it. A Mutex with WithSequencer, in any process, takes it over: it should
+// call Extend or Do before Until.
 //
-// After success m is not held, and neither m nor its Redsync touches the lock: Close does not unlock it, and Lost is
-// not closed. Detach waits for answers at most for the node deadline or until ctx is done.
+// After success m is not held: Close does not unlock the lock, and Lost is not closed. Detach waits for answers at most
+// for the node deadline or until ctx is done.
 //
 // Errors:
 //
@@ -54,7 +54,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.End(nil)
 	h.AwaitReplies(waiting)
 	left, err := h.EndLate(clock.Now())
-	// Waiters of this process relied on an Unlock, which will not come. Make them ask the nodes.
+	// Waiters of this process relied on an Unlock that will not come. Make them ask the nodes.
 	m.core.member.Group.Nudge(h.Claim().Lines())
 	if err != nil {
 		h.ClearUnlessDelayed()
@@ -114,7 +114,7 @@ var (
 		"redsync: a lock with WithMinHold cannot be detached: its receiver does not know when it was acquired")
 )
 
-// adopt extends a lock that was acquired elsewhere. adopted reports whether this call has made it m's own.
+// adopt extends a lock acquired elsewhere. adopted reports whether this call has made it m's own.
 func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adopted, ok bool, err error) {
 	res, e := h.Confirm(ctx, from.sequencer.Token)
 	switch {
@@ -130,7 +130,7 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adop
 	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res))
 }
 
-// takeOver makes h, which a quorum has confirmed, the current term. If another call has done so, it prolongs that term.
+// takeOver makes h, which a quorum has confirmed, the current term, or prolongs it if another call has made it so.
 func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

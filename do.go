@@ -27,9 +27,9 @@ func (r *Redsync) TryDo(
 // ends with ctx, or when the lock is lost, at Until at the latest: fn must return soon then, because Do waits for it.
 // If fn panics, Do unlocks and the panic goes on.
 //
-// If ctx comes from a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md. If m is locked in
-// another way, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex at once. With
-// WithSequencer or WithValue, Do extends the adopted lock instead of locking.
+// If ctx comes from a Do on the same name, Do joins that lock and sends nothing: see docs/nesting.md. If m is locked
+// otherwise, Do waits. With WithShared or WithPermits, many goroutines may call Do of one Mutex at once. With
+// WithSequencer or WithValue, Do extends the adopted lock.
 //
 // Errors:
 //
@@ -38,7 +38,7 @@ func (r *Redsync) TryDo(
 //   - ErrLockLost after a loss, joined with the error of fn: the context of fn has that cause. It may match *ErrTaken,
 //     and never ErrFailed.
 //   - That of Unlock, joined with that of fn: ErrNotHeld if fn has unlocked m, which does not end its context.
-//   - Otherwise that of fn. If ctx has ended, the text says that this was after the lock was acquired.
+//   - Otherwise that of fn. If ctx has ended, the text says that the lock had been acquired.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	_, err := m.do(ctx, fn, false)
 	return err
@@ -105,8 +105,8 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 	}
 }
 
-// whileHeld calls fn while m has h, waits for the calls that have joined h, and unlocks h. For a Lead, isLost says that
-// h was lost before fn had returned.
+// whileHeld calls fn while m has h, waits for calls that have joined h, and unlocks h. For a Lead, isLost says that h
+// was lost before fn returned.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(ctx, h)
 	working, cancel := context.WithCancelCause(s)
@@ -154,7 +154,7 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	return m.endedBy(joined[len(joined)-1].Context, working, fn(working))
 }
 
-// overSince returns why h is over. A loss counts even if h was unlocked after it.
+// overSince returns why h is over. A loss counts even if h was then unlocked.
 func overSince(h *lease.Lease) error {
 	over := h.Err(clock.Now())
 	if loss := h.Loss(); loss != nil {
@@ -163,7 +163,7 @@ func overSince(h *lease.Lease) error {
 	return over
 }
 
-// lossSince returns why h was lost. Often only the release, which returned unlocked, finds that out.
+// lossSince returns why h was lost. Often only the release, which returned unlocked, finds out.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 	loss := h.Loss()
 	if loss == nil && unlocked != nil && m.current() == h {
@@ -172,8 +172,8 @@ func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
 	return loss
 }
 
-// withLoss joins told, which says that the hold of a Do was lost, with err, the error of the function, which may say so
-// already: as the cause of its context, or from a Do that has joined the hold.
+// withLoss joins told, which says that the hold of a Do was lost, with err, the function's error, unless that says so
+// already: as the cause of its context, or from a Do that has joined.
 func withLoss(told, loss, err error) error {
 	if tells(err, told) {
 		return err
@@ -202,8 +202,8 @@ func tellsOfOne(a, b error) bool {
 		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
-// endedBy returns err, the error of a function. If the end of ctx, the caller's, is the reason, it says that the lock
-// was acquired: a bare "context deadline exceeded" reads as if it was not.
+// endedBy returns err, the error of a function. If the caller's ctx has ended it, it says that the lock was acquired: a
+// bare "context deadline exceeded" reads as if it was not.
 func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(context.Cause(working), ErrLockLost) {
 		return err
@@ -215,7 +215,6 @@ func (m *Mutex) endedBy(ctx, working context.Context, err error) error {
 	return &afterLock{fmt.Sprintf("redsync: %s %s", m.set.doing(), quoted(m.label())), err}
 }
 
-// An afterLock is the error of a function that has stopped because the caller's context ended.
 type afterLock struct {
 	what string
 	err  error
@@ -268,8 +267,8 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 // sends anything, or when the lock is lost, at Until at the latest. If m is not held, it is over at once. After a loss
 // context.Cause matches ErrLockLost. After Unlock or Detach it is context.Canceled.
 //
-// Call Context once after each Lock: each call uses memory until its context ends. It may be passed to Unlock, Detach
-// or Close: the end of the lock does not cut them short.
+// Call Context once after each Lock: each call uses memory until its context ends. Unlock, Detach and Close may have
+// it: the end of the lock does not cut them short.
 func (m *Mutex) Context(parent context.Context) context.Context {
 	to := &ending{Context: orBackground(parent)}
 	ctx, end := context.WithCancelCause(to)
@@ -311,9 +310,8 @@ func (e *ending) parent() context.Context { return e.Context }
 func (e *ending) held() *lease.Lease { return e.hold.Load() }
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it, else
-// nil. The function may call Remaining, Valid, Until, Fence and Downgrade of it. It must leave Unlock to Do or Lead,
-// and Detach fails. With WithShared, WithPermits, or if the Do has joined a hold, it may be another Mutex than that of
-// the Do.
+// nil. The function may call its Remaining, Valid, Until, Fence and Downgrade. Unlock is for Do or Lead, and Detach
+// fails. With WithShared, WithPermits, or if the Do has joined a hold, it may be another Mutex than that of the Do.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

@@ -23,7 +23,7 @@
 //   - Shell: the command redsync run.
 //
 // If the lock is taken, TryDo returns no error, and Do and Lock one that matches [ErrFailed]. Before each step, ask
-// [Mutex.Remaining] for the time that is left.
+// [Mutex.Remaining].
 //
 // # What is guaranteed
 //
@@ -47,9 +47,9 @@
 //
 // # What is not guaranteed
 //
-// A process that is paused between a check and a step may make the step after its lock has ended. No lock with an
-// expiry can prevent that, but a fencing token can ([WithFencing], docs/fencing.md). The restart guard does not notice
-// FLUSHALL, eviction, a failover to a stale replica, or a step of a node's clock. See docs/objections.md.
+// A process that pauses between a check and a step may make the step after its lock has ended. Only a fencing token
+// prevents that ([WithFencing], docs/fencing.md). The restart guard does not notice FLUSHALL, eviction, a failover to a
+// stale replica, or a step of a node's clock. See docs/objections.md.
 //
 // # After an error
 //

@@ -18,21 +18,21 @@ const minNodeTimeout = 50 * time.Millisecond
 // maxNodeTimeout is the longest that follows by the default factor.
 const maxNodeTimeout = 2 * time.Second
 
-// maxTTL is the longest expiry, with its lock delay. Readers and permits note the end of a TTL in 13 digits of
-// milliseconds, which last until 2286.
+// maxTTL is the longest expiry, with its lock delay. Readers and permits note its end in 13 digits of milliseconds,
+// which last until 2286.
 const (
 	maxTTL   = 100 * 365 * 24 * time.Hour
 	maxYears = "100 years"
 )
 
-// These are for nodes that need up to half a second for an answer: maxReach bounds each step of opening a connection,
-// maxFar the node deadline of a node known to be far.
+// For nodes that need up to half a second for an answer: maxReach bounds each step of opening a connection, maxFar the
+// node deadline of a node known to be far.
 const (
 	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond
 )
 
-// timing returns the timing of locks with these options, or an error that names the one out of its range.
+// timing returns the timing of locks with these options, or an error that names one out of its range.
 func (o *options) timing() (lease.Timing, error) {
 	switch {
 	case !(o.driftFactor >= 0 && o.driftFactor < 1): // also for NaN
@@ -84,7 +84,7 @@ func (o *options) leastExpiry() time.Duration {
 	return time.Duration(drift).Truncate(time.Millisecond) + time.Millisecond
 }
 
-// A driftFactor is how far two clocks may drift apart, as a fraction of the time, besides clockDrift.
+// A driftFactor is how far two clocks may drift apart, as a fraction, besides clockDrift.
 type driftFactor float64
 
 func (f driftFactor) Of(d time.Duration) time.Duration {
@@ -99,7 +99,7 @@ func roundUp(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// scale returns d * factor for 0 <= factor <= 1, rounded up, so that a drift is never too small.
+// scale returns d * factor for 0 <= factor <= 1, rounded up: a drift is never too small.
 func scale(d time.Duration, factor float64) time.Duration {
 	scaled := math.Ceil(float64(d) * factor)
 	if scaled >= float64(d) {

@@ -26,8 +26,8 @@ var (
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
 	// ErrNoQuorum is the error of every operation to which too few nodes answered in time. It does not say who has the
-	// lock: one that was held is held until Until. So it never comes with ErrFailed, *ErrTaken or ErrLockLost. Each
-	// failed node has its *RedisError. If nodes deny access until somebody changes a setting, the text says so.
+	// lock: one that was held is held until Until. So it never comes with ErrFailed, *ErrTaken or ErrLockLost. Each failed
+	// node has its *RedisError. The text says if nodes deny access until somebody changes a setting.
 	ErrNoQuorum = errors.New("redsync: too few nodes answered in time")
 
 	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed: with ErrNoQuorum if nodes
@@ -38,12 +38,12 @@ var (
 	// hold.
 	ErrLockAlreadyExpired = errors.New("redsync: failed to unlock, lock was already expired")
 
-	// ErrLockLost means that the lock has ended without your Unlock or Detach. Stop the work. errors.Is finds the
-	// cause, and errors.As nodes that did not answer.
+	// ErrLockLost means that the lock has ended without your Unlock or Detach. Stop the work. errors.Is finds the cause,
+	// and errors.As nodes that did not answer.
 	//
-	// Err, Do, TryDo and Lead return it for every such end. Extend, Downgrade and Valid return it if the nodes prove
-	// the loss, and so does every later call that needs the lock, until Unlock or the next Lock. If Until passes during
-	// the call, Extend and Downgrade return it, but Valid returns ErrLockAlreadyExpired alone.
+	// Err, Do, TryDo and Lead return it for every such end. Extend, Downgrade and Valid return it if the nodes prove the
+	// loss, and later calls that need the lock do until Unlock or the next Lock. If Until passes during the call, Extend
+	// and Downgrade return it, but Valid returns ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold means that the limit of WithMaxHold is reached. With ErrLockAlreadyExpired the lock is over. With
@@ -55,15 +55,15 @@ var (
 	ErrNotHeld error = &notHeldError{}
 
 	// ErrForced means that an operator called ForceUnlock, or deleted the keys within the first second. It matches
-	// ErrLockLost, and is a cause of Lost, Err and the context of Do. Only a holder with WithOwner is told.
+	// ErrLockLost. Only a holder with WithOwner is told.
 	ErrForced error = &forcedError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode means that two nodes, which the text names, are one server. Correct the list. Every operation
-	// returns it if two pools of New have the same address or client. If only the run ID shows it, Open, Ping and Lock
-	// return it, and only if the distinct servers are no quorum: otherwise the server counts once. See docs/nodes.md.
+	// ErrDuplicateNode means that two nodes, which the text names, are one server. Every operation returns it if two pools
+	// of New have the same address or client. If only the run ID shows it, the server counts once, and Open, Ping and Lock
+	// return it only if the distinct servers are no quorum. See docs/nodes.md.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the lock of a
@@ -81,14 +81,13 @@ var (
 	ErrClosed = errors.New("redsync: this Redsync was closed")
 )
 
-// A notHeldError is the type of ErrNotHeld alone. It has a field: pointers to values of size zero may be equal.
+// A notHeldError has a field, because pointers to values of size zero may be equal.
 type notHeldError struct{ _ byte }
 
 func (*notHeldError) Error() string { return "redsync: lock not held" }
 
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
-// A forcedError is the type of ErrForced alone: see notHeldError.
 type forcedError struct{ _ byte }
 
 func (*forcedError) Error() string { return "redsync: lock released by force" }
@@ -96,20 +95,20 @@ func (*forcedError) Error() string { return "redsync: lock released by force" }
 func (*forcedError) Is(target error) bool { return target == ErrLockLost } //nolint:errorlint // a sentinel
 
 // ErrTaken says that another client has the lock. Methods return it as a pointer. From Lock, TryLock, Unlock, Extend
-// and Valid it is the outermost error, as in redsync v4. errors.Is and errors.As find everything that comes with it.
+// and Valid it is the outermost error, as in redsync v4. errors.Is and errors.As find what comes with it.
 //
-// Lock returns it with ErrFailed, if a quorum has answered. Then perhaps no client has the lock yet: several may have
-// tried at the same moment, or nodes keep it for a waiter ahead (WithFair, WithShared). Unlock, Extend, Downgrade and
-// Valid return it if other clients have so many nodes that the rest are no quorum.
+// Lock returns it with ErrFailed, if a quorum has answered. Perhaps no client has the lock yet: several may have tried
+// at the same moment, or nodes keep it for a waiter ahead (WithFair, WithShared). Unlock, Extend, Downgrade and Valid
+// return it if other clients have so many nodes that the rest are no quorum.
 type ErrTaken struct {
 	Nodes []int // those that hold another value: indices, from 0
 
-	// Name is the name of the lock. Of several names, a Lock gives the first that was not free on a quorum, other calls
-	// what Mutex.Name returns.
+	// Name is the name of the lock. Of several, Lock gives the first that was not free on a quorum, other calls what
+	// Mutex.Name returns.
 	Name string
 
 	// Owner is the label of the holder (WithOwner), "" if it is not known; of several, of one whose keys last longest.
-	// Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up, for at most 50 ms.
+	// Only calls of a Mutex with WithOwner ask the nodes for it.
 	Owner string
 
 	asked *askedOwner
@@ -122,7 +121,7 @@ type askedOwner struct {
 	before *ErrTaken     // what observers were told
 }
 
-// takenBy returns err, the error of a call that gives up, with the owner in its *ErrTaken if nodes tell it in time.
+// takenBy returns err with the owner in its *ErrTaken, if nodes tell it in time.
 func takenBy(t *lease.Terms, err error) error {
 	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
 	if !isOne {
@@ -194,8 +193,7 @@ func (err ErrNodeTaken) Error() string {
 	return nodeName(err.Node, err.Address) + ": lock already taken"
 }
 
-// A RedisError is the failure of one node: it did not answer, or could not do what it was asked. Methods return it as a
-// pointer.
+// A RedisError is the failure of one node: no answer, or an error. Methods return it as a pointer.
 type RedisError struct {
 	Node    int // its index in New or Open, from 0
 	Err     error
@@ -219,8 +217,8 @@ func (e RedisError) Unwrap() error {
 	return e.Err
 }
 
-// ErrWrongType is the answer of one node that a key which the lock needs has a type that is no lock, such as a list; it
-// is never about a string. It is in a *RedisError. Methods return it as a pointer.
+// ErrWrongType is the answer of one node that a key of the lock has another type, such as a list. It is in a
+// *RedisError. Methods return it as a pointer.
 //
 // Such a node cannot grant the lock. If the others are no quorum, every call fails at once with ErrNoQuorum, and a lock
 // that you have is lost: use another name, or delete the key. See docs/errors.md.
@@ -251,9 +249,8 @@ func nodeName(i int, address string) string {
 	return fmt.Sprintf("node #%d (%s)", i, address)
 }
 
-// A failure is the one form of this package's errors: what failed, and everything that is true of it at once. It does
-// not change, so failures may share their lists. Functions return a pointer, because callers compare errors with == and
-// use them as map keys.
+// A failure is the one form of this package's errors: what failed, and all that is true of it. It does not change, so
+// failures may share their lists. Functions return a pointer: callers compare errors with == and use them as map keys.
 //
 // Programs for any version of redsync v4 find the errors of nodes: As gives the *multierror.Error of versions up to
 // v4.16.0, and Unwrap works as that of errors.Join, which later versions use.
@@ -263,7 +260,7 @@ type failure struct {
 	nodes    []error // one for each that refused or failed
 }
 
-// A note stands among the causes of a failure, but is none: it is the end of the text.
+// A note is the end of a failure's text. It stands among the causes, but is none.
 type note string
 
 func (n note) Error() string { return string(n) }
@@ -303,7 +300,7 @@ func (f *failure) has(err error) bool {
 	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)
 }
 
-// hasOwnerFor reports whether err is the *ErrTaken of f before its Owner was known.
+// hasOwnerFor reports whether err is f's *ErrTaken before its Owner was known.
 func (f *failure) hasOwnerFor(err error) bool {
 	return slices.ContainsFunc(f.causes, func(cause error) bool {
 		taken, is := cause.(*ErrTaken)                               //nolint:errorlint // see text
@@ -392,7 +389,7 @@ func (f *failure) text(i int) string {
 	return bare(err)
 }
 
-// told returns the errors of nodes that are in the text: of nodes with another value only if no cause counts them.
+// told returns the errors of nodes that are in the text: those with another value only if no cause counts them.
 func (f *failure) told() []error {
 	counted := func(err error) bool {
 		_, isTaken := err.(*ErrTaken) //nolint:errorlint // see text

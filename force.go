@@ -16,8 +16,8 @@ import (
 // ForceUnlock releases the lock of another: it deletes what Inspect or Watch has found of holder, never the lock of the
 // next holder. m need not be held.
 //
-// FORCE ENDS EXCLUSION: the former holder may work on until it learns of it, beside the next one, and only fencing
-// refuses its writes (WithFencing). First make sure that it does nothing any more. See docs/operating.md.
+// FORCE ENDS EXCLUSION: the former holder may work on beside the next one until it learns of it, and only fencing
+// refuses its writes (WithFencing). First make sure that it has stopped. See docs/operating.md.
 //
 // It returns nil when a quorum has deleted the value. The release goes on in the background until every node has
 // confirmed it, also after an error.
@@ -47,7 +47,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	waiting, stop := apart(ctx, func(h *lease.Lease) bool { return h.Value() == *holder.value }) // the holder may force itself
 	defer stop()
 	m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // see unlock
-	// It was never held, and carries the release, as for an Unlock of an adopted value.
+	// It carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(t, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
@@ -66,7 +66,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 }
 
 // whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld. The replies to the release do
-// not tell: it was rejected once a quorum lacked the value.
+// not tell, because it was rejected once a quorum lacked the value.
 func (m *Mutex) whyNotHeld(ctx context.Context, t *lease.Terms, holder Holder) error {
 	if holder.Permits > 0 {
 		return ErrNotHeld // others may have permits beside it
@@ -120,8 +120,8 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	return &room.Exclusive, nil
 }
 
-// termsToForce returns the terms of a lease that is released by force: repeatedly for ttl, and at least as long as one
-// of m, without what t says of other locks of m.
+// termsToForce returns the terms of a lease that is released by force: repeatedly for ttl, at least as long as one of
+// m, without what t says of other locks.
 func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
 	p := *t.Policy
 	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0

@@ -17,10 +17,10 @@ import (
 // Value returns the value of the current lock, also after a loss, until the next Lock or Unlock. Before the first Lock
 // it is that of WithValue or WithSequencer, otherwise "".
 //
-// Who has the value can extend and release the lock. Once Value or Sequencer has returned it, no other lock of this
-// process gets it: Unlock does not hand the lock over, no further reader shares it, and a later Lock of m does not
-// release it. To give the lock away use Detach. For a library that releases only once, acquire it with
-// WithFailFast(false): a slow node may set its key after Lock has returned.
+// Code that has the value can extend and release the lock. Once Value or Sequencer has returned it, Unlock does not
+// hand the lock over, no further reader shares it, and a later Lock of m does not release it. To give the lock away use
+// Detach. For a library that releases only once, acquire it with WithFailFast(false): a slow node may set its key after
+// Lock has returned.
 func (m *Mutex) Value() string {
 	h, adopts := m.holdOrAdopted()
 	if h != nil {
@@ -31,7 +31,7 @@ func (m *Mutex) Value() string {
 
 // Until returns the time at which the lock ends unless it is extended, also after that time. It returns the zero time
 // before the first Lock, after Unlock or Detach, and once Close has ended the lock or the nodes have proved its loss.
-// To decide whether you may go on, ask Remaining.
+// To decide whether to go on, ask Remaining.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -88,8 +88,8 @@ func (m *Mutex) Fence() uint64 {
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
 // ExtendContext makes the lock last for its expiry from now on. It moves Until and returns true if a quorum confirms
-// that before the old Until. It waits at most until then, until ctx is done, or, for an adopted value that has not been
-// extended, for the node deadline.
+// that before the old Until. It waits at most until then or until ctx is done, and for an adopted value not yet
+// extended for the node deadline.
 //
 // After ErrExtendFailed, with ErrNoQuorum if too few nodes answered, the lock is held until the old Until: try again,
 // unless ErrMaxHold comes with it. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
@@ -123,8 +123,8 @@ func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.In
 	}
 }
 
-// open begins an operation that needs a hold; m.core.keeper.EndCall ends it after success. For an adopted hold it returns a
-// new lease and the adoption.
+// open begins an operation that needs a hold; after success m.core.keeper.EndCall ends it. For an adopted hold it
+// returns a new lease and the adoption.
 func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	case over == nil && res.Won:
 		return true, nil
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
-		// A quorum may have the value, but another client may have held the lock since Until.
+		// A quorum may have the value, but another client may have had the lock since Until.
 		err := ranOut(over, res)
 		h.End(err)
 		return false, m.failure(op, err)
@@ -274,8 +274,8 @@ func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quor
 }
 
 // Current asks the nodes whether s belongs to the current hold of its lock, and returns nil if a quorum holds its
-// value. The error matches ErrLockAlreadyExpired if the nodes prove that the hold is over, and otherwise leaves that
-// open. The hold may end right after the answer: a server that cannot accept that must compare tokens.
+// value. The error matches ErrLockAlreadyExpired only if the nodes prove that the hold is over. The hold may end right
+// after the answer: a server that cannot accept that must compare tokens.
 //
 // Ask through the same nodes as the holder. While the nodes change, a Redsync of NewJoint finds only holds of NewJoint,
 // and one of New also finds those of a NewJoint with the same nodes as one of its sets.

@@ -57,8 +57,8 @@ func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	return pools, rule
 }
 
-// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known. Behind Dialers of a
-// user's, equal texts may lead to different servers.
+// sameNode returns the index of the pool with the node and the keys of p, -1 if none is known. A user's Dialers may
+// lead from equal texts to different servers.
 func sameNode(pools []pool.Pool, p pool.Pool) int {
 	if quorum.Unusable(p) != nil {
 		return -1

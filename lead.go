@@ -42,15 +42,15 @@ func leads(m *Mutex) {
 	set.leads, set.fencing = true, true
 }
 
-// lead is Lead with the name and the options of m. Each term has a Mutex of its own: otherwise code of a former term
-// would get the new token from FromContext.
+// lead is Lead with the name and options of m. Each term has its own Mutex: otherwise code of a former term would get
+// the new token from FromContext.
 func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		again, err := m.twin().leadOnce(ctx, fn)
 		if !again {
 			return err
 		}
-		// The pause lets other candidates come first. The user's retry delay may be 0, or an hour.
+		// The pause lets other candidates come first. The retry delay may be 0, or an hour.
 		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
 			return errors.Join(err, m.failure("lead", m.interruption(ctx)))
 		}
@@ -61,7 +61,7 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
-		// The term was over before it began: this goroutine was held up. No other error goes away by itself.
+		// The term was over before it began: this goroutine was held up. Other errors do not go away.
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	watch.Tell(&m.core.keeper, m.keyed.Name(), watch.Leads)

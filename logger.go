@@ -10,8 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file writes the log. What lasts, or happens to many locks at once, goes through the journal of the Redsync,
-// which says it once.
+// This file writes the log. What lasts, or happens to many locks at once, goes through the Redsync's journal, which
+// says it once.
 
 // denialsRepeat is long, because somebody must change the node.
 const denialsRepeat = time.Hour
@@ -72,8 +72,7 @@ func (l *logLines) notAcquired(ctx context.Context, n observe.NotAcquired) {
 	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
-// extended writes a Warn only if the nodes answered and did not extend the lock. A lock that is over has the line of
-// the loss.
+// extended writes a Warn only if the nodes answered and did not extend the lock. A lost lock has its own line.
 func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	level, message := slog.LevelDebug, "redsync: extended"
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
@@ -96,7 +95,7 @@ func (l *logLines) extended(ctx context.Context, e observe.Extended) {
 	l.write(ctx, level, message, e.Name, e.Err, args...)
 }
 
-// released writes the Error of a loss that Unlock has found. A lock that was over before has had that line.
+// released writes the Error of a loss that Unlock has found. Any other loss has its line already.
 func (l *logLines) released(ctx context.Context, r observe.Released) {
 	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
 	switch {
@@ -173,7 +172,7 @@ func (l *logLines) eventsDropped(ctx context.Context, d observe.EventsDropped) {
 	}
 }
 
-// isExpected reports whether an operation failed because of what the program itself has done, or of WithMaxHold.
+// isExpected reports whether an operation failed because of what the program has done, or of WithMaxHold.
 func isExpected(err error) bool {
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, ErrNotHeld, ErrClosed, ErrMaxHold} {
 		if errors.Is(err, cause) {

@@ -24,11 +24,10 @@ type kind struct {
 
 	isReader bool
 
-	// sharesName: several can hold the name at once, so a grant does not prove that a former hold is over.
+	// sharesName: several can hold the name at once, so a grant does not prove a former hold over.
 	sharesName bool
 
-	// alone is empty if a Do inside another on the same name joins. Otherwise it is what the outer one holds, for an
-	// error.
+	// alone is empty if a Do inside another on the same name joins. Otherwise it says what the outer one holds.
 	alone string
 
 	// isFixed is why Downgrade cannot make a hold shared.

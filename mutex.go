@@ -88,8 +88,7 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 //
 // On success m is held until Until, which counts from before the first request of the attempt that won, minus drift.
 // After that another process may hold the name, even without an Unlock. If m is held already, Lock waits as for any
-// other holder: only Do is reentrant. On failure nothing was acquired, and keys already set are released in the
-// background.
+// holder: only Do is reentrant. On failure nothing was acquired, and keys already set are released in the background.
 //
 // Errors:
 //
@@ -120,7 +119,7 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 	return err
 }
 
-// lock acquires m for a new term, a Do's if inDo is set, with one attempt if once is set, and tells the observers.
+// lock acquires m for a new term (a Do's if inDo is set, with one attempt if once is set) and tells the observers.
 func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -226,8 +225,7 @@ func (m *Mutex) notAcquired(ctx context.Context, t *lease.Terms, why *queue.Fail
 	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
-// gaveUp returns notes for a person: how long a call has tried, which Mutex here has the lock, and when its keys run
-// out.
+// gaveUp returns notes for a person: how long a call tried, which Mutex here has the lock, and when its keys run out.
 func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
@@ -254,8 +252,8 @@ func (m *Mutex) gaveUp(t *lease.Terms, why *queue.Failure, start clock.Instant) 
 	return fail("", "", tried, holder, ends)
 }
 
-// interrupted returns the error of a call that waits for the lock. why, which tells why it was not acquired, does not
-// matter after Close, and alone matters after WithWait.
+// interrupted returns the error of a call that waits for the lock. why, the reason so far, does not matter after Close,
+// and alone matters after WithWait.
 func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		return fail("", "", ErrClosed, contextErrors(ctx))
@@ -266,7 +264,7 @@ func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	return fail("", "", contextErrors(ctx), why)
 }
 
-// acquired tells the observers of h. If one panics, the caller does not learn of h, so m gives it up.
+// acquired tells the observers of h. If one panics, m gives h up, because the caller does not learn of it.
 func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, waits queue.Wait, adopted *adoption) {
 	told, e := false, eventsOf(h.Terms())
 	defer func() {
@@ -284,7 +282,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	told = true
 }
 
-// giveUp ends h, unless another call has, and makes m what it was. An adopted value stays on the nodes.
+// giveUp ends h, unless another call has, and restores m. An adopted value stays on the nodes.
 func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	m.mu.Lock()
 	mine := m.hold == h
@@ -301,8 +299,8 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	}
 }
 
-// begin makes h, which has won, the current term. A former term is over: the grant of h proves it, or replaceBy has
-// checked it. If h can no longer begin, the former stays, and h is released.
+// begin makes h, which has won, the current term. A former term is over: the grant proves it, or replaceBy has checked
+// it. If h can no longer begin, the former stays, and h is released.
 func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
@@ -321,7 +319,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	return nil
 }
 
-// replaceBy makes h the current term, and returns the former. m.mu stays locked since the check: h could end between,
+// replaceBy makes h the current term, and returns the former. m.mu stays locked since the check: otherwise h could end,
 // and then replace a later term.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
@@ -338,8 +336,8 @@ func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	return former, nil
 }
 
-// dropOver ends a current term that is over. Its keys would stand in the way of the next, so it releases them, unless
-// there is a lock delay or the user has seen the value.
+// dropOver ends a current term that is over, and releases its keys for the next, unless there is a lock delay or the
+// user has seen the value.
 func (m *Mutex) dropOver() {
 	m.mu.Lock()
 	h := m.hold
@@ -468,7 +466,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 }
 
 // unhurried returns the context for the wait for the release of h, which may be nil: if ctx has ended, its Grace,
-// because the program may exit right after the Unlock. It is called before h ends.
+// because the program may exit after the Unlock. It comes before h ends.
 func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
 	switch {
 	case ctx.Done() == nil:
@@ -490,8 +488,8 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First)))
 }
 
-// goneEarly says what may have become of h, whose keys were gone. Nodes do not tell a key that was released from one
-// that has run out: only time can.
+// goneEarly says what may have become of h, whose keys were gone: only time tells a released key from one that has run
+// out.
 func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 	switch {
 	case !res.Rejected, res.IsTaken():
@@ -507,7 +505,7 @@ func goneEarly(h *lease.Lease, res quorum.Result, now clock.Instant) error {
 var errInLead = errors.New("redsync: Lead releases it when its function returns")
 
 // take removes the current term, or the adopted value, from m and returns it; nothing if only is another term. Without
-// only, it fails for a Lead and for a term that other calls have joined.
+// only, it fails for a Lead and for a term that calls have joined.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -545,7 +543,7 @@ func (m *Mutex) unlocked(h *lease.Lease, from any, ok bool, err error) {
 	m.unlocks.End(h, from, ok, err)
 }
 
-// unlockAgain waits for an Unlock of the last term that is under way, or, if that has failed, for its release.
+// unlockAgain waits for an Unlock of the last term, or, if that has failed, for its release.
 func (m *Mutex) unlockAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	last := m.unlocks.Last()

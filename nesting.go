@@ -13,10 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
-// This file is about calls inside the function of a Do. A Do with that function's context joins the hold.
-
 // join lets a Do of m join the holds that the Dos around ctx have of m's names. It returns a scope for each, from the
-// outside to the inside, which the caller must leave; none if the Do must lock.
+// outside in, which the caller must leave; none if the Do must lock.
 func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if scopeOf(ctx) == nil {
 		return nil, nil
@@ -45,7 +43,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 }
 
 // around finds the holds that the Dos around ctx, of the same core, have of m's names. live has the innermost live
-// scope of each, from the inside to the outside, and lines the lines of m that they have.
+// scope of each, from the inside out, and lines the lines of m that they have.
 func (m *Mutex) around(ctx context.Context, t *lease.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -96,8 +94,7 @@ func (m *Mutex) checkJoin(ctx context.Context, t *lease.Terms, live []*scope, li
 	return nil
 }
 
-// checkNested returns an error if a Do around ctx holds one of m's names: a Lock could wait for it, and it waits for
-// the Lock.
+// checkNested returns an error if a Do around ctx holds one of m's names: Lock and Do would wait for each other.
 func (m *Mutex) checkNested(ctx context.Context, t *lease.Terms) error {
 	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
@@ -174,8 +171,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
 
 // awaitOwn waits until m itself is not held: for kinds with sharesName the nodes would grant m a second hold. Each look
-// that finds m held, after a retry delay or when the hold ends, uses one of the limit tries (0: no limit). left is how
-// many are left.
+// that finds m held uses one of the limit tries (0: no limit). left is how many are left.
 func (m *Mutex) awaitOwn(
 	ctx context.Context, t *lease.Terms, start clock.Instant, limit int, waits *queue.Wait,
 ) (left int, err error) {
@@ -203,8 +199,8 @@ func (m *Mutex) awaitOwn(
 	}
 }
 
-// A nest is the hold of a Do and the calls that are on it: the outermost, which has locked, and those that have joined.
-// The hold goes on until all their functions have returned.
+// A nest is the hold of a Do and the calls on it: the outermost, which has locked, and those that have joined. The hold
+// lasts until all their functions have returned.
 type nest struct {
 	mutex *Mutex // of the outermost call
 	hold  *lease.Lease
@@ -221,8 +217,7 @@ type nest struct {
 	alone   chan struct{} // closed when no joined call is left: finish waits for it
 }
 
-// A scope is the parent of the context of a Do's function, which works under the hold of nest. A call that has joined
-// several holds has a scope for each.
+// A scope is the parent of the context of a Do's function, which works under the hold of nest.
 type scope struct {
 	context.Context //nolint:containedctx // the one that Do was called with
 
@@ -284,7 +279,7 @@ func (n *nest) Ended(loss error) {
 	}
 }
 
-// stop ends the contexts of all functions on the hold, also of later ones. Its first call counts.
+// stop ends the contexts of all functions on the hold, also of later ones. The first call counts.
 func (n *nest) stop(cause error) {
 	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack
 	n.mu.Lock()
@@ -303,7 +298,7 @@ func (n *nest) stop(cause error) {
 	}
 }
 
-// begins says that the function of s is about to be called. cancel ends its context.
+// begins precedes the call of the function of s. cancel ends its context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
 	s.cancel = cancel
@@ -314,8 +309,8 @@ func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish is called when the outermost function has returned. It ends the contexts of the joined calls and waits for
-// their functions. Then no call can join.
+// finish comes after the outermost function. It ends the contexts of the joined calls and waits for their functions.
+// Then no call can join.
 func (n *nest) finish(s *scope) {
 	n.mu.Lock()
 	s.returned = true
@@ -336,9 +331,9 @@ func (s *scope) isLive() bool {
 	return s.liveLocked()
 }
 
-// liveLocked reports whether a call inside the function of s joins: it must not wait for the release of the hold, which
-// waits for that function. A call of a goroutine that has outlived the function must not join: the hold might never
-// end. Once false, liveLocked stays false.
+// liveLocked reports whether a call inside the function of s joins, because the release of the hold would wait for that
+// function. A goroutine that has outlived the function must not join: the hold might never end. Once false, it stays
+// false.
 func (s *scope) liveLocked() bool {
 	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
 }
@@ -395,7 +390,7 @@ func (s *scope) leave() {
 	}
 }
 
-// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would go on without the lock.
+// endByHand ends the hold for an Unlock that is not Do's. It fails if joined calls would lose the lock.
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -406,8 +401,7 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h: readers
-// would come in beside them.
+// shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
 	if m.hold == h && (m.nest == nil || m.nest.hold != h) {

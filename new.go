@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. The
-// lock is exclusive without WithShared and WithPermits. Names {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or
-// another number) are reserved for the name x. With an empty or reserved name, or an out-of-range option, every
-// operation fails and says so.
+// NewMutex returns a lock with the given name, its Redis key, after the prefix of WithPrefix. It sends nothing. Names
+// {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved for the name x. With an empty or
+// reserved name, or an out-of-range option, every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	m := r.newMutex(r.prefix() + name)
 	m.configure(options)
@@ -71,7 +70,7 @@ func (f OptionFunc) Apply(m *Mutex) {
 	f(m)
 }
 
-// change returns the settings of m for an option to change: a copy, unless m has its own.
+// change returns the settings of m for an option to change: a copy, unless they are m's own.
 func (m *Mutex) change() *settings {
 	if !m.changed {
 		base := &defaultOptions
@@ -128,7 +127,7 @@ func (m *Mutex) checkNames() {
 	}
 }
 
-// adoptNamed makes m a lock such as the one it adopts. If m does not fit, its operations will fail.
+// adoptNamed makes m a lock such as the one it adopts. If m does not fit, its operations fail.
 func (m *Mutex) adoptNamed() {
 	set := m.change()
 	own := *set.adopts // other Mutexes may have the same
@@ -142,7 +141,6 @@ func (m *Mutex) adoptNamed() {
 	}
 }
 
-// setNames makes m a lock on several names.
 func (m *Mutex) setNames(names []string) {
 	m.change().several = true
 	m.keyed.Init(names...)

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// observers are who is told of events. They are immutable, because Mutexes share them. nil tells nobody.
+// observers are who is told of events. Mutexes share them, so they are immutable. nil tells nobody.
 type observers struct {
 	hooks   []*observe.Hooks
 	loggers []*slog.Logger
@@ -30,7 +30,7 @@ type observers struct {
 	stillDown func(context.Context, observe.NodeDown) // only loggers
 }
 
-// withHooks returns a copy of o that tells h, too, unless it does already. until may be nil.
+// withHooks returns a copy of o that also tells h. until may be nil.
 func (o *observers) withHooks(h *observe.Hooks, until *notice.Queue) *observers {
 	if reflect.ValueOf(*h).IsZero() || o != nil && slices.Contains(o.hooks, h) {
 		return o
@@ -82,7 +82,7 @@ func join(a, b *observe.Hooks, until *notice.Queue) observe.Hooks {
 	}
 }
 
-// then returns a function that calls a and then b, even if a panics, unless until is silent by then.
+// then returns a function that calls a and then b, even if a panics, unless until is silent.
 func then[E any](a, b func(context.Context, E), until *notice.Queue) func(context.Context, E) {
 	switch {
 	case a == nil:
@@ -188,8 +188,8 @@ func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
-// NodeStillDown tells only the log: hooks count a NodeUp for each NodeDown. The log may not know of it, if another
-// Redsync was told, or the event was dropped.
+// NodeStillDown tells only the log, which may not know of it: another Redsync was told, or the event was dropped. Hooks
+// count a NodeUp for each NodeDown.
 func (e *events) NodeStillDown(n *quorum.Node, err error) {
 	tellOfNoCall(e, e.to.stillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
 }
@@ -238,7 +238,7 @@ func extendedBy(ctx context.Context) journal.Hold {
 	return h
 }
 
-// joinsKey is the key of true in the context of a failed attempt whose call will wait, but is not in a line yet.
+// joinsKey is the key of true in the context of a failed attempt whose call is about to wait in a line.
 type joinsKey struct{}
 
 func (e *events) Extended(l *lease.Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {

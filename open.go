@@ -20,8 +20,8 @@ import (
 // answers, it asks again until ctx ends, or for 5 s if ctx has no deadline, and logs "waiting for nodes". Then it waits
 // up to 250 ms for the others, and logs those that are missing.
 //
-// With rediss:// the certificate is verified, unless the URL says ?skip_verify=true. The options are the defaults of
-// the Redsync's locks. Close ends the connections. For options of a pool use New.
+// With rediss:// the certificate is verified, unless the URL says ?skip_verify=true. options are the defaults of the
+// locks. Close ends the connections. For options of a pool use New.
 //
 // Errors:
 //
@@ -68,8 +68,8 @@ const (
 )
 
 // Ping returns nil if a quorum of nodes answers: for the start of a program, and as a readiness probe. It waits up to
-// 250 ms for the other nodes, and logs those that are missing, at level Warn (by WithLogger, or slog.Default()), at
-// most once in 10 s for the same nodes. Nodes that answer may still refuse locks: see docs/operating.md.
+// 250 ms for the other nodes, and logs those that are missing as a Warn (by WithLogger, or slog.Default()), the same
+// ones at most once in 10 s. Nodes that answer may still refuse locks: see docs/operating.md.
 //
 // Errors:
 //
@@ -130,7 +130,6 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	return fail(op, "", why, contextErrors(ctx), a.missing)
 }
 
-// answers are the answers of the nodes to Open or Ping.
 type answers struct {
 	quorum  bool
 	cut     bool // the context ended first
@@ -141,8 +140,8 @@ type answers struct {
 	missing *failure    // what is wrong with the others
 }
 
-// askAll asks all nodes. A first round ends once it is decided whether a quorum answers, a second one learns what is
-// wrong with each node.
+// askAll asks all nodes. A first round ends once the quorum is decided, a second one learns what is wrong with each
+// node.
 func (c *core) askAll(ctx context.Context) answers {
 	start, set := time.Now(), c.keeper.Set
 	limits := func(d time.Duration) quorum.Limits {
@@ -186,7 +185,7 @@ func (c *core) askAll(ctx context.Context) answers {
 }
 
 // askAgain asks again for Open, until a quorum has answered or none can. It returns the last answers that ctx has not
-// cut short.
+// cut.
 func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answers {
 	end, has := ctx.Deadline()
 	if !has {

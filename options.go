@@ -12,8 +12,8 @@ import (
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended. The holder may rely on it for the expiry
 // minus drift (1 % + 2 ms by default). The default is 8 s. It must be longer than drift (at least 3 ms by default), and
-// with WithLockDelay at most 100 years (of 365 days). It is cut to whole milliseconds. A short expiry frees the lock of
-// a dead holder soon; a long one tolerates longer pauses.
+// with WithLockDelay at most 100 years (of 365 days). It is cut to milliseconds. A short expiry frees the lock of a
+// dead holder soon; a long one tolerates longer pauses.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -40,9 +40,9 @@ func WithTries(tries int) Option {
 	})
 }
 
-// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the number of tries: d, more than 0. A d of more
-// than the expiry outwaits a crashed holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work
-// is not bounded. After a lost term, Lead waits for up to d again.
+// WithWait sets how long Lock, Do and Lead wait for the lock: d, more than 0. More than the expiry outwaits a crashed
+// holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work is not bounded. After a lost term,
+// Lead waits for up to d again.
 //
 // It has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; either replaces the
 // other one of Redsync.With.
@@ -111,7 +111,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 }
 
 // WithGenValueFunc sets the function that makes the value of each attempt, in place of 130 bits from crypto/rand. The
-// value must be hard to guess: who knows it can release the lock. Many goroutines may call the function at once.
+// value must be hard to guess, because it releases the lock. Many goroutines may call the function at once.
 //
 // Two processes must never use one value for one name: each would release the lock of the other. One process may use a
 // value again, but not with Current or Detach: its other Mutexes find the name taken while a lock has it.
@@ -261,10 +261,10 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: after
-// a holder that ends without Unlock, work that it had begun has time to end. Unlock frees the lock at once. The delay
-// is rounded up to milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source:
-// Chubby (Burrows, OSDI 2006).
+// WithLockDelay makes the nodes keep the lock for expiry + delay, though its holder may rely on the expiry alone: work
+// of a holder that ends without Unlock has time to end. Unlock frees the lock at once. The delay is rounded up to
+// milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source: Chubby (Burrows, OSDI
+// 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
@@ -283,7 +283,7 @@ func WithFair() Option {
 // and writes to what it protects must set it: a Lock without it gets no token.
 //
 // Each node keeps the last token, in {name}:fence, for 24 hours. An attempt takes one or two more round trips if the
-// last token is ahead of this client's clock. Locks are not handed over within the process.
+// last token is ahead of this client's clock. Locks are not handed over.
 //
 // The tokens rise if clocks of clients differ by less than 24 hours, and no node restarts empty, unless it has
 // pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.

@@ -14,8 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file has the rules of a quorum, as pure functions: how an answer counts, what votes prove, and which errors they
-// become.
+// This file has the rules of a quorum, as pure functions.
 
 // quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
@@ -51,7 +50,7 @@ const (
 	onlySilent   = "the only node has not answered"
 )
 
-// enough says how many nodes have answered and how many must. over: the others no longer can.
+// enough says how many nodes have answered and how many must. over: no more can.
 func (m majority) enough(answered claim.Nodes, over bool) string {
 	switch n := m.nodes.Len(); {
 	case n != 1:
@@ -72,8 +71,9 @@ func (m majority) spare(answered claim.Nodes) int {
 	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
 }
 
-// A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed. A
-// node in both counts in both. So any quorum shares a node with every quorum of either set. It implements claim.Rule.
+// A form says which nodes are a quorum: more than half of each of its sets. It has two while the nodes are changed, so
+// that any quorum shares a node with every quorum of either set. A node in both counts in both. It implements
+// claim.Rule.
 type form struct{ before, after majority } // after has no nodes if there is one set
 
 func formOf(n int) form { return form{before: majority{claim.FirstNodes(n)}} }
@@ -99,7 +99,7 @@ func (f form) Standing(c claim.Count) claim.Standing {
 		Won:      f.Quorum(c.Granted),
 		Blocked:  f.Blocks(c.Refused | c.Failed),
 		Rejected: f.Blocks(c.Refused),
-		// If a quorum has answered, refusals are the reason. If failures leave no quorum, they are.
+		// Refusals are the reason if a quorum has answered, failures if they leave none.
 		Explained: f.Quorum(c.Granted|c.Refused) || f.Blocks(c.Failed),
 	}
 }
@@ -159,8 +159,8 @@ var (
 	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
 )
 
-// verdict returns what an attempt with the outcome o proves, nil if it has won. name and lines are of the Mutex: o may
-// be of another call in the same line.
+// verdict returns what an attempt with the outcome o proves, nil if it has won. name and lines are of the Mutex, o may
+// be of another call in its line.
 func verdict(name string, lines []string, o lease.Outcome) error {
 	if o.Told != nil && !o.IsUnopened() {
 		return o.Told // observers were told this very error
@@ -195,8 +195,8 @@ func notAcquired(name string, lines []string, o lease.Outcome) error {
 	return f
 }
 
-// notFree returns the name that was not free: of several, the first, or one that both calls want if the attempt is
-// another call's.
+// notFree returns the name that was not free: the first of several, or if the attempt is another call's, one that both
+// want.
 func notFree(name string, lines []string, o lease.Outcome) string {
 	if len(lines) == 1 {
 		return name
@@ -209,7 +209,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 }
 
 // unconfirmed returns why a round about a held lock did not win: *ErrTaken if values of others leave no quorum, or
-// ErrNoQuorum if failed nodes could have changed that. A round cut by its context proves nothing.
+// ErrNoQuorum if failed nodes could have changed that. A cut round proves nothing.
 func unconfirmed(name string, res quorum.Result) error {
 	if res.Rule == nil {
 		return nil
@@ -259,7 +259,7 @@ func noQuorum(res quorum.Result) error {
 // errForeign is for nodes that are up, but have keys of another type.
 var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
 
-// These are for nodes that deny the name of the lock, or the operation: others may be allowed.
+// For nodes that deny the name of the lock, or the operation: others may be allowed.
 var (
 	errNameDenied = &said{ErrNoQuorum, "too few nodes answered in time"}
 	errDenied     = &said{ErrNoQuorum, "too few nodes answered in time"}
@@ -313,8 +313,8 @@ func nodeError(i int, address string, err error) *RedisError {
 	return &RedisError{Node: i, Address: address, Err: err}
 }
 
-// nodeMissing is one node's answer that it lacks the key, or one of several. It does not match ErrLockAlreadyExpired,
-// because one node proves nothing.
+// nodeMissing is one node's answer that it lacks the key, or one of several. It does not match ErrLockAlreadyExpired:
+// one node proves nothing.
 type nodeMissing struct {
 	node    int
 	address string
@@ -365,7 +365,7 @@ var ends = lease.Errors{
 // errAbandoned ends a hold that has not reached its caller.
 var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
 
-// asLost returns the error of a hold that was lost because of cause. missed is a last extension that was not confirmed.
+// asLost returns the error of a hold that was lost by cause. missed is a last extension that was not confirmed.
 func asLost(cause error, missed *quorum.Result) error {
 	switch {
 	case errors.Is(cause, ErrLockLost):

@@ -43,14 +43,14 @@ func newRedsync(c *core) *Redsync {
 	return &Redsync{core: c, set: set}
 }
 
-// Close unlocks what is still held, and waits until a quorum has confirmed every release, until ctx is done, or until
-// the keys have run out. Even if ctx is done, Close writes every release, and gives calls under way, and then the
-// nodes, one node deadline each (50 to 500 ms).
+// Close unlocks what is still held, and waits until a quorum has confirmed every release, ctx is done, or the keys have
+// run out. Even if ctx is done, it writes every release, and gives calls under way, and then the nodes, one node
+// deadline each (50 to 500 ms).
 //
-// End your work first: its locks are over when Close begins. Close clients that you passed to pool.New afterwards:
-// without a quorum of them the locks stay on the nodes until they expire.
+// End your work first: its locks are over when Close begins. Close your own clients afterwards: without a quorum of
+// them the locks stay on the nodes until they expire.
 //
-// Later operations fail with ErrClosed. A second Close waits likewise, and returns what the first one returned.
+// Later operations fail with ErrClosed. A second Close waits likewise, and returns the same.
 //
 // Errors:
 //

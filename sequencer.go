@@ -19,8 +19,7 @@ import (
 // Redsync.Current, or compares tokens. With Mutex.Detach and WithSequencer, it passes a lock to another process.
 //
 // A SEQUENCER CONTAINS THE LOCK'S VALUE: anybody who has it can extend and release the lock. String and packages such
-// as encoding/json write it. Packages fmt and log/slog show the name and the token alone, but not for a value that
-// contains a Sequencer.
+// as encoding/json write it. Packages fmt and log/slog show the name and the token alone, except inside another value.
 //
 // Two Sequencers of one lock are equal by ==, unless it was downgraded, or another reader has left it, in between.
 type Sequencer struct {
@@ -40,7 +39,7 @@ const (
 	modePermits = "permits" // then n and the slots: see permitsMode
 )
 
-// sequencerOf returns the Sequencer of h, which its receiver can release: so h must not be handed over any more.
+// sequencerOf returns the Sequencer of h. Its receiver can release h, so h must not be handed over any more.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	if p, ok := c.(*claim.Permit); ok {
@@ -85,7 +84,7 @@ func (s Sequencer) isUnder(prefix string) bool {
 	return !slices.ContainsFunc(s.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// cut returns the names of a lock on several. It reports false for another lock, and if they do not fit the lengths.
+// cut returns the names of a lock on several, false for another lock or if they do not fit the lengths.
 func (s Sequencer) cut() (names []string, ok bool) {
 	lengths, ok := lengthsOf(s.Mode)
 	if !ok {

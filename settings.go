@@ -23,8 +23,7 @@ const (
 	maxRetryDelay = 250 * time.Millisecond
 )
 
-// settings are what options have written, and what follows. Mutexes with the same options share them (see recents):
-// then they do not change.
+// settings are what options have written, and what follows. Mutexes share them (see recents): then they do not change.
 type settings struct {
 	options
 	policy *lease.Policy // nil if an option is out of its range, or has changed since prepare
@@ -98,7 +97,7 @@ func (a *adoption) valueOf() string {
 	return a.sequencer.Value
 }
 
-// with returns a changed copy of a, which may be nil; nil if there is nothing to adopt.
+// with returns a changed copy of a; nil if there is nothing to adopt.
 func (a *adoption) with(change func(*adoption)) *adoption {
 	own := &adoption{}
 	if a != nil {
@@ -181,7 +180,7 @@ func (o *options) mayBeContinued() bool {
 	return !o.noHandOver && !o.fencing && o.genValue == nil && o.adopts == nil && o.maxHold == 0 && o.minHold == 0
 }
 
-// recents are the last settings. A service makes many Mutexes with the same options: sharing keeps them small.
+// recents are the last settings. Mutexes with the same options share them, which keeps them small.
 type recents struct {
 	list [4]atomic.Pointer[settings]
 	next atomic.Uint32

@@ -20,16 +20,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// Inspect asks the nodes who holds the lock of m and who waits for it. It changes nothing, and m need
-// not be held. It waits for every node, at most for the node deadline. Status.State is
+// Inspect asks the nodes who holds the lock of m and who waits for it. It changes nothing, and m need not be held. It
+// waits for every node, at most for the node deadline. Status.State is
 //
 //   - StateHeld, if a quorum of nodes has the value of a holder (with NewJoint a quorum of both sets);
 //   - StateFree, if no value can have a quorum;
 //   - StateUnknown otherwise.
 //
-// A STATUS IS NO PROOF, because it tells the past: whether you have the lock, only Remaining, Valid and Fence tell.
-// With WithPermits, Inspect sees holders of permits up to that number, otherwise the writer or the readers. See
-// docs/owners.md.
+// A STATUS IS NO PROOF, because it tells the past: for your own lock see Remaining, Valid and Fence. With WithPermits,
+// Inspect sees holders of permits up to that number, otherwise the writer or the readers. See docs/owners.md.
 //
 // Errors:
 //
@@ -73,8 +72,8 @@ type Status struct {
 	Names    []Status // of several names: one for each, without Nodes
 }
 
-// A Holder is who holds a lock, as far as the nodes tell. Its value is a secret, which no text shows. In JSON, Process
-// is a string, because not every reader keeps 16 digits of a number.
+// A Holder is who holds a lock, as far as the nodes tell. No text shows its secret value. In JSON, Process is a string,
+// because not every reader keeps 16 digits.
 type Holder struct {
 	Owner   string        // of WithOwner; "" without
 	Process uint64        `json:",string"` // a number that the process has drawn; 0 without WithOwner
@@ -89,8 +88,8 @@ type Holder struct {
 	value *string // package fmt shows it as a number
 }
 
-// A Waiter is a process in the queues of a quorum of nodes, from its first failed attempt on, if its user may write to
-// the queue. Its place may outlast the wait by a second, even beside its own lock.
+// A Waiter is a process in the queues of a quorum, from its first failed attempt on, if its user may write to the
+// queue. Its place may outlast the wait by a second.
 type Waiter struct {
 	Process uint64 `json:",string"` // a number that the process has drawn, for all locks of one New or Open
 	Count   int    // places; several waiters may share one
@@ -281,7 +280,6 @@ func (m *Mutex) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// shownMutex is what people see of a Mutex.
 type shownMutex struct {
 	Name, State string
 	Until       time.Time

@@ -11,8 +11,7 @@ import (
 )
 
 // DefaultBound is how long a transaction of SQL.Do may take, unless Within or the deadline of the context says
-// otherwise. It is the default expiry of a lock: when the lock of a stopped holder has expired, its transaction has
-// ended, too.
+// otherwise. It is the default expiry of a lock: when that of a stopped holder has expired, its transaction has ended.
 const DefaultBound = 8 * time.Second
 
 // A term is the time in which a transaction has the row of its token, and others wait for it.
@@ -28,7 +27,7 @@ func (t *term) isOver() bool {
 	return t.limit > 0 && clock.Now().Since(t.start) >= t.limit || errors.Is(t.ctx.Err(), context.DeadlineExceeded)
 }
 
-// exceeded returns the error of Do if the term is over. err may be nil, and often says only that the connection has
+// exceeded returns the error of Do if the term is over. err, which may be nil, often says only that the connection has
 // ended.
 func (t *term) exceeded(err error) error {
 	bound := fmt.Errorf("%w of %v", ErrBound, t.limit.Round(time.Millisecond))
@@ -50,9 +49,9 @@ func outlived(err error) error {
 	return err
 }
 
-// raiseWithin sets the settings of the transaction before it waits for the row, so they hold even if the process is
-// stopped by then. lock_timeout is for the wait of this statement, statement_timeout for the next statements. An idle
-// transaction gets a little more time, so that a process that runs can roll back, and keep its connection.
+// raiseWithin sets the timeouts of the transaction before it waits for the row, so they hold even if the process is
+// stopped by then. lock_timeout is for this statement, statement_timeout for the next ones. An idle transaction gets a
+// little more time, so that a running process can roll back and keep its connection.
 var raiseWithin = fmt.Sprintf(`INSERT INTO fencing_tokens (name, token)
 	SELECT $1::text, $2::text WHERE %s AND %s AND %s
 	ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
@@ -66,7 +65,7 @@ func setLocal(name, more string) string {
 }
 
 // sessionMySQL has one statement for all servers. MariaDB executes the comment M!100300, and MySQL the comment !50700,
-// which is in the range of versions that MariaDB ignores.
+// which MariaDB ignores.
 func sessionMySQL(ctx context.Context, conn *sql.Conn, limit time.Duration) (string, error) {
 	seconds := int64((limit + time.Second - 1) / time.Second)
 	set := func(name string) string {

@@ -1,5 +1,5 @@
 // Package fencing is the resource's side of fencing tokens. It refuses writes and reads of a holder that does not know
-// yet that its lock has ended, because it was paused or its request was delayed.
+// yet that its lock has ended: it was paused, or its request was late.
 //
 // Take the token right after Lock, and send it along with each write of that hold:
 //
@@ -39,12 +39,11 @@
 //
 // # What it needs
 //
-//   - Every write to the resource goes through the guard, and so does every read of a holder that must not see half a
-//     write.
+//   - Every write to the resource goes through the guard, and every read that must not see half a write.
 //   - The newest token is kept as long as the data. A guard that has forgotten it admits an old holder.
 //   - Tokens of different locks cannot be compared: each name needs its own guard.
-//   - A holder that reads before it writes calls Check first, or reads with Read. Otherwise an older holder may still
-//     write in between, and that write would be lost unnoticed.
+//   - A holder that reads before it writes calls Check first, or reads with Read. Otherwise an older holder may write
+//     in between, and that write would be lost.
 //   - Take the token once: after another Lock of the Mutex, Fence returns a new one.
 //
 // A nil context stands for context.Background(). This package is stable (docs/versions.md).
@@ -65,8 +64,8 @@ var (
 	ErrNoToken = errors.New("fencing: token 0: lock with WithFencing, and call Fence while the lock is held")
 )
 
-// A StaleError refuses a write or read with Token, because the resource has seen Newest, which is greater. For a read,
-// Newest is the newest token of a write. It matches ErrStale.
+// A StaleError refuses Token, because the resource has seen Newest, which is greater. For a read, Newest is the newest
+// token of a write. It matches ErrStale.
 type StaleError struct{ Token, Newest uint64 }
 
 func (e *StaleError) Error() string {
@@ -81,8 +80,8 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // store token with the data, in one atomic step with the check.
 //
 // A resource with readers keeps two tokens: the newest of all, and of a write. A write stores its token as both. A read
-// calls Admit with the newest of a write, and in the same atomic step stores token as the newest of all if it is greater.
-// It reads the data in that step, or after it.
+// calls Admit with the newest of a write, and in the same atomic step raises the newest of all to token. It reads the
+// data in that step, or after it.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

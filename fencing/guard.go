@@ -19,8 +19,8 @@ type Guard struct {
 // Check notes token, and returns a *StaleError if it is older than the newest, ErrNoToken if it is 0. Call it before a
 // read of a holder that writes later.
 //
-// A newer holder may write between Check and a later write: use Do for the write if the resource has several writers at
-// a time. A reader calls Read instead: Check would refuse other readers.
+// A newer holder may write between Check and a later write: use Do for the write. A reader calls Read instead: Check
+// would refuse other readers.
 func (g *Guard) Check(token uint64) error {
 	return g.Do(token, func() error { return nil })
 }
@@ -28,8 +28,8 @@ func (g *Guard) Check(token uint64) error {
 // Do calls write if token is not older than the newest, and returns the error of write. Otherwise it returns a
 // *StaleError, or ErrNoToken if token is 0.
 //
-// Do waits for all other calls, and they wait for Do, so write must not call methods of g. The token counts as seen
-// even if write fails, because write may have changed some of the data.
+// Do and all other calls wait for each other, so write must not call methods of g. The token counts as seen even if
+// write fails, because it may have changed some of the data.
 func (g *Guard) Do(token uint64, write func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,12 +21,12 @@ var (
 	readScript  = redis.NewScript(readSource)
 )
 
-// Redis guards values in Redis. A value and its tokens are the fields value, fence, read and written of one hash, so they
-// expire, move and get lost together. Many goroutines may use a Redis at once.
+// Redis guards values in Redis. A value and its tokens are the fields value, fence, read and written of one hash, so
+// they expire, move and get lost together. Many goroutines may use a Redis at once.
 //
 // Only this type may write the key: SET or DEL would remove the token. If the server is also a node of the lock, the
 // key must not be the name of a lock. The server must not evict keys (maxmemory-policy noeviction). A server that loses
-// its last writes (appendfsync everysec, a failover) may admit an old holder after that.
+// its last writes (appendfsync everysec, a failover) may then admit an old holder.
 type Redis struct{ client redis.UniversalClient }
 
 // NewRedis returns a guard of the values that client reaches. The caller closes client.
@@ -38,8 +38,8 @@ func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 // between.
 //
 // The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0 means for ever.
-// keep must be longer than any pause of a holder and any delay of a request: once the token is gone, an old holder is
-// admitted. Start with a few hours; a few times the lock's expiry is too short.
+// Once the token is gone, an old holder is admitted, so keep must be longer than any pause of a holder and any delay of
+// a request: a few hours, not a few times the lock's expiry.
 func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "set", value)
 }
@@ -91,8 +91,8 @@ func milliseconds(keep time.Duration) (int64, error) {
 //
 // The server keeps value and tokens at least for the duration keep, as with Set. Pass what the writers pass.
 //
-// A process with an earlier version of this package, without Read, must not write with the token of a hold that has
-// called Read: readers with older tokens would still be admitted after that write.
+// A process with a version of this package without Read must not write with the token of a hold that has called Read:
+// readers with older tokens would still be admitted after that write.
 func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
 	if token == 0 {
 		return "", ErrNoToken
@@ -132,8 +132,8 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText returns nil if token, whose text is own, was admitted. kept is the text that the resource keeps. If it
-// differs from own, nothing was written, and kept is a greater token, or no token at all.
+// admitText returns nil if token, whose text is own, was admitted. kept is what the resource keeps. If it differs from
+// own, nothing was written, and kept is a greater token, or none.
 func admitText(token uint64, own, kept string) error {
 	if kept == own {
 		return nil

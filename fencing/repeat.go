@@ -38,7 +38,7 @@ func Repeat(ctx context.Context, call func() error) error {
 }
 
 // Repeatable reports whether a database has ended a transaction because of others, and SQL.Do or Read with the same
-// token may succeed: after a serialization failure, a deadlock, or too long a wait for a lock. These are in PostgreSQL
+// token may succeed: a serialization failure, a deadlock, or too long a wait for a lock. These are in PostgreSQL
 // SQLSTATE 40001, 40P01 and 55P03, in MySQL and MariaDB the errors 1213, 1205 and 1020, in SQLite SQLITE_BUSY.
 // Repeatable is false for ErrBound.
 //

@@ -54,7 +54,7 @@ type SQL struct {
 	// session sets up a session for one transaction. restore undoes that, "" for nothing.
 	session func(ctx context.Context, conn *sql.Conn, limit time.Duration) (restore string, err error)
 	// A read executes raiseRead and seen in place of raise and newest. The argument of raiseRead is a readText whose
-	// second token is 0: the statement puts the newest token of a write there, from the table.
+	// second token is 0: the statement puts the newest token of a write there.
 	raiseRead, seen string
 	snapshot        *sql.TxOptions // for Read: all statements see the data of one point in time
 }
@@ -179,11 +179,11 @@ func (s *SQL) Create(ctx context.Context) error {
 //
 // Any other error says nothing about the token. If the database has ended the transaction because of others, the error
 // is [Repeatable]: [Repeat] calls Do again with the same token. That happens after a deadlock, in MySQL also among
-// calls that wait for the first write of a name, and in PostgreSQL after a wait for another call, if the isolation
-// level is REPEATABLE READ or SERIALIZABLE.
+// calls that wait for a name's first write, and in PostgreSQL after a wait for another call, at REPEATABLE READ or
+// SERIALIZABLE.
 //
 // write must return the errors of its statements: in MySQL a deadlock rolls the transaction back, and what follows is
-// not part of one. So it must also execute nothing that commits implicitly, such as CREATE TABLE.
+// not part of one. Nor may it execute what commits implicitly, such as CREATE TABLE.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -223,8 +223,8 @@ func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *
 }
 
 // Check does in a transaction of your own what Do does before it calls write, with the same errors: roll back after
-// any. Call it before any other statement. The token counts as seen once the transaction is committed. Check sets no
-// bound: set what Within names in your database, or call Check inside Do.
+// any. Call it before any other statement. The token counts as seen once you commit. Check sets no bound: set what
+// Within names, or call Check inside Do.
 //
 // Check several names always in the same order, for example sorted, or two transactions may wait for each other, and
 // the database ends one.
@@ -254,8 +254,7 @@ func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uin
 	return nil
 }
 
-// judge returns nil if token is admitted. The rows that raiseToken affects do not show that: in MySQL an equal token
-// affects none.
+// judge returns nil if token is admitted. Affected rows do not show that: in MySQL an equal token affects none.
 func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	var newest string
 	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
@@ -283,7 +282,7 @@ func (s *SQL) checkName(name string) error {
 //
 // Everything that read selects is of one point in time, at which no newer holder had written. The transaction is
 // read-only, in PostgreSQL and MySQL with REPEATABLE READ, and Read rolls it back. To note token first, Read waits for
-// a Do with that name. Then neither a Do nor another Read waits for it. In MySQL this needs InnoDB.
+// a Do with that name. Then no Do or Read waits for it. In MySQL this needs InnoDB.
 func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -319,7 +318,7 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 }
 
 // readText is what the table keeps if the newest token is that of a read: token - 1, and the newest token of a write.
-// The table keeps the greatest text. So a readText refuses all older writes, but not one with token.
+// As the table keeps the greatest text, it refuses all older writes, but not one with token.
 func readText(token, written uint64) string { return Text(token-1) + "r" + Text(written) }
 
 const readTextLen = 41
@@ -344,7 +343,7 @@ func Text(token uint64) string { return fmt.Sprintf("%020d", token) }
 // the beginning of the commit, or until an earlier deadline of the context. 0 or less means no bound.
 //
 // If a process is stopped or its host is dead, only the database can end the transaction. Do asks it to, for this
-// transaction alone, and never loosens what the session has already:
+// transaction alone, and never loosens what the session has:
 //
 //   - PostgreSQL ends the session after bound and 250 ms without a statement (idle_in_transaction_session_timeout), and
 //     a statement after bound (statement_timeout). It waits for other transactions at most a second longer
@@ -396,7 +395,7 @@ func (s *SQL) begin(ctx context.Context, limit time.Duration) (tx *sql.Tx, resto
 		tx, err = s.db.BeginTx(ctx, nil)
 		return tx, func() {}, err
 	}
-	// Each connection of the pool may have ended meanwhile. A DB tries others by itself, a Conn does not.
+	// The pool's connections may have ended meanwhile. A DB tries others by itself, a Conn does not.
 	for tries := s.db.Stats().OpenConnections; ; tries-- {
 		tx, restore, err = s.beginOne(ctx, limit)
 		if tries <= 0 || !errors.Is(err, driver.ErrBadConn) {

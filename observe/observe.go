@@ -11,15 +11,14 @@
 //
 // # Context and time
 //
-// An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call, which may be done by
-// then. An Extended of the watchdog has the values of the context that acquired the lock, and is never done. All other
-// events come with context.Background(), and so do Votes on a round of the watchdog or on a release that no Unlock
-// waits for. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
+// An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call, which may be done. An
+// Extended of the watchdog has the values of the context that acquired the lock, and is never done. All other events
+// come with context.Background(), and so do Votes on a round of the watchdog or on a release that no Unlock waits for.
+// The events of Do are those of its Lock or Extend and its Unlock.
 //
 // A tracer makes a span from Start and Took, and finds its parent in the context, which is the caller's own. So the
-// spans of attempts and votes are siblings of the span of their call. Took is by the clock on which more time has
-// passed, monotonic or wall: it includes a suspension of the machine and a step forward of the wall clock. Only that of
-// a Vote is by the monotonic clock alone.
+// spans of attempts and votes are siblings of the span of their call. Took is the longer of monotonic and wall time: it
+// includes a suspension of the machine and a step forward of the wall clock. That of a Vote is by the monotonic clock.
 //
 // # Which goroutine
 //
@@ -30,14 +29,12 @@
 //   - Attempt, Waiting, Acquired, NotAcquired, Released and Detached run on the goroutine of the call, before it
 //     returns, and delay it. So does Extended for a call of Extend. They may call a Mutex. If they call Close, Close
 //     waits for the call that they delay, at most for the node deadline. A call for which Close has given up waiting
-//     tells of its end after Close.
-//     If one of these functions panics, that of other Hooks is called all the same. Then the panic goes on in the
-//     caller. Lock, or an Extend that was to adopt a lock, has acquired nothing then: a Lost follows an Acquired, and a
-//     NotAcquired follows a Waiting. A lock that Detach was to give away is released unless its value was read.
+//     tells of its end after Close. If one of these functions panics, that of other Hooks is called all the same. Then
+//     the panic goes on in the caller. Lock, or an Extend that adopts, has then acquired nothing: a Lost follows an
+//     Acquired, and a NotAcquired a Waiting. A lock that Detach was to give away is released unless its value was read.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened. They delay no
-//     lock. A hook that blocks delays the events behind it. A panic ends the program. If 65,536 events wait, further
-//     ones are dropped, and EventsDropped tells how many. Close waits for these events, at most for the node deadline.
-//     Later ones are dropped.
+//     lock, only the events behind them. A panic ends the program. If 65,536 events wait, further ones are dropped, and
+//     EventsDropped tells how many. Close waits for these events, at most for the node deadline, and drops later ones.
 //
 // There is no order between goroutines: Lost or Released may come before Acquired of the same lock has returned.
 //
@@ -64,8 +61,7 @@ import (
 	"time"
 )
 
-// Hooks are functions that the library calls with events. A nil function costs nothing. The package comment says with
-// which context, and on which goroutine.
+// Hooks are functions that the library calls with events. A nil function costs nothing.
 type Hooks struct {
 	Attempt            func(ctx context.Context, a Attempt)            // each attempt of Lock and TryLock
 	Vote               func(ctx context.Context, v Vote)               // each node's answers
@@ -99,8 +95,8 @@ const (
 
 // An Attempt is one attempt of Lock or TryLock.
 //
-// The counts leave out a node that had not answered when the others decided, or when the context ended. If the attempt
-// ended undecided at the node deadline, such a node counts as Failed.
+// The counts leave out a node that had not answered when the others decided, or the context ended. After an undecided
+// end at the node deadline, such a node counts as Failed.
 type Attempt struct {
 	Name    string
 	Mode    Mode
@@ -111,16 +107,16 @@ type Attempt struct {
 	Refused int // nodes that hold another value
 	Failed  int // nodes with an error, or without an answer
 
-	// Err is nil if a quorum granted in time. It matches redsync.ErrFailed and *redsync.ErrTaken if the lock is taken,
-	// and redsync.ErrNoQuorum if too few nodes answered in time. If the call's context has cut the attempt, which
-	// proves nothing then, Err is the error of that context and its cause.
+	// Err is nil if a quorum granted in time. It matches redsync.ErrFailed and *redsync.ErrTaken if the lock is taken, and
+	// redsync.ErrNoQuorum if too few nodes answered in time. If the call's context has cut the attempt, Err is the error
+	// of that context and its cause.
 	Err error
 }
 
 // A Vote is one node's first answer in one round of requests, or its failure to answer. Hooks are told even after the
 // decision, because that shows a slow node. If a node does not answer, its vote comes when the connection is given up,
-// up to some seconds later. If the connection breaks during an Unlock, it comes with the answer to the repetition, at
-// the latest when the keys have run out.
+// some seconds later. If it breaks during an Unlock, it comes with the answer to the repetition, at the latest when the
+// keys have run out.
 type Vote struct {
 	Name  string
 	Mode  Mode
@@ -142,7 +138,7 @@ type Waiting struct {
 }
 
 // Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer). A reader may
-// share the hold of another reader of its process, without an attempt (see redsync.WithShared).
+// share the hold of another of its process, without an attempt (see redsync.WithShared).
 type Acquired struct {
 	Name   string
 	Mode   Mode
@@ -166,8 +162,8 @@ type NotAcquired struct {
 }
 
 // Extended is an extension by Extend, Downgrade or the watchdog, confirmed or not. While too few nodes answer, the
-// watchdog sends it again and again: each sending has an event with its own Start. An Extend that adopts a lock has an
-// Acquired instead, unless it fails.
+// watchdog repeats it: each sending has its own event. An Extend that adopts a lock has an Acquired instead, unless it
+// fails.
 type Extended struct {
 	Name     string
 	Mode     Mode
@@ -228,9 +224,8 @@ type ReleaseUnconfirmed struct {
 }
 
 // WakeUpDenied says that a node does not wake the waiters of this process when a lock is released: it refuses
-// SUBSCRIBE, with an event for each subscription, or the key {name}:queue, with one event for each node. In most cases
-// its ACL denies them. Waiters then try again every half second and after their retry delays. A denied PUBLISH, so that
-// the process wakes nobody, has no event.
+// SUBSCRIBE, with an event for each subscription, or the key {name}:queue, with one event for each node. Mostly its ACL
+// denies them. Waiters then try again every half second and after their retry delays. A denied PUBLISH has no event.
 type WakeUpDenied struct {
 	Name    string // of the lock whose key the node refuses; "" if it refuses SUBSCRIBE
 	Node    int
@@ -244,8 +239,8 @@ type WakeUpDenied struct {
 // frozen node is reported only when its connection is given up, some seconds later.
 //
 // Only the hooks of the lock whose request failed are told, once until the node is up again, and at most once per
-// second for each node. Nodes that deny the keys of a lock (ACL) are down unless they are so many that it cannot be
-// had. One that has granted another lock since is down so at most once in an hour, unless it grants none for a second.
+// second for each node. Nodes that deny the keys of a lock (ACL) are down unless they leave no quorum. One that grants
+// other locks is down so at most once in an hour, unless it grants none for a second.
 type NodeDown struct {
 	Node    int
 	Address string
@@ -254,8 +249,8 @@ type NodeDown struct {
 }
 
 // NodeUp says that a node works again, as a request of some lock has shown. Under pool.WithRestartGuard its guard must
-// have ended, too. The hooks that were told of the NodeDown are told, or, if their Redsync was closed in between, those
-// of the lock whose request has shown it.
+// have ended, too. The hooks that were told of the NodeDown are told, or, if their Redsync is closed, those of the lock
+// whose request has shown it.
 type NodeUp struct {
 	Node    int
 	Address string
@@ -279,7 +274,7 @@ type TwoServers struct {
 }
 
 // RegisterIgnored says that a node's fencing register of a lock has a value that no client can have written, so its
-// votes for that lock do not count. The event comes once for each lock and node in a process.
+// votes for the lock do not count. It comes once for each lock and node in a process.
 type RegisterIgnored struct {
 	Name    string // of the lock
 	Node    int

@@ -11,7 +11,7 @@ import (
 )
 
 // An Option configures a Pool of New or Func. One that is nil, out of range or unsuitable makes every operation of a
-// Redsync fail at once, with an error that says so.
+// Redsync fail at once.
 type Option func(*config)
 
 type config = wire.Config
@@ -88,9 +88,8 @@ func WithNoLocksBefore(t time.Time) Option {
 const maxAhead = time.Minute
 
 // WithName sets what errors, events and the log call the node: String returns name. By default that is the client's
-// address, without what may be a password, or else the one that its last connection reached, as for a Sentinel client,
-// or the name of the client's type. name has 1 to 128 bytes, and no control characters. Two pools may have the same
-// one.
+// address, without what may be a password, or else, as for a Sentinel client, the one that its last connection reached,
+// or the client's type. name has 1 to 128 bytes, and no control characters. Two pools may have the same one.
 func WithName(name string) Option {
 	return func(c *config) {
 		if name == "" || len(name) > wire.MaxName || strings.ContainsFunc(name, unicode.IsControl) {
@@ -114,8 +113,8 @@ func WithoutIdentity() Option {
 	return func(c *config) { c.Anonymous = true }
 }
 
-// WithoutNativeCommands makes the pool run scripts also on servers with commands that do the same at less cost: DELEX and
-// MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0 and MSETEX of 9.1. A pool uses them by itself where the version in INFO has
+// WithoutNativeCommands makes the pool run scripts also on servers with commands that do the same at less cost: DELEX
+// and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0 and MSETEX of 9.1. A pool uses them where the version in INFO has
 // them, and a connection that refuses one goes on with scripts.
 func WithoutNativeCommands() Option {
 	return func(c *config) { c.NoNatives = true }

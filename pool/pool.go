@@ -11,8 +11,8 @@
 // All pools of one *redis.Client share a connection of their own. The first command opens it, as go-redis does, with
 // the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. It ends when it has been
 // idle for half a minute. Hooks, limiters and client-side caches of the client do not apply, unless [ViaClient] is set.
-// If the client has hooks, as instrumentation adds them, slog.Default() gets a line at level Warn, once for each
-// client. [WithoutHooks] silences it.
+// If the client has hooks, as instrumentation adds them, slog.Default() gets a Warn, once for each client.
+// [WithoutHooks] silences it.
 //
 // If the node or OnConnect refuses a part of the greeting (a wrong password, a DB that the user may not SELECT),
 // commands fail with that error. When a StreamingCredentialsProvider replaces the credentials, the pool opens a new
@@ -65,10 +65,9 @@
 // # Commands that take the client's way
 //
 // With [ViaClient] and with [Func] a node carries out one command of a Redsync at a time. When a call takes longer than
-// 200 ms, the next begins beside it, up to four. After 5 s its context ends, and its command counts as unanswered. So a
-// call that never returns takes at most four goroutines, and the votes of its node. Commands that wait longer than
-// their sender are not sent. Releases are repeated more often. Make sure that each pool leads to a server of its own:
-// it does not know which one answers.
+// 200 ms, the next begins beside it, up to four. After 5 s its context ends, and its command counts as unanswered. So
+// calls that never return take at most four goroutines, and the votes of their node. Commands that wait longer than
+// their sender are not sent. Make sure that each pool leads to a server of its own: it does not know which one answers.
 //
 // A SET with NX that is sent twice finds its own key, and the lock looks taken. So a function must not send a command
 // again that the node may have executed. With ViaClient the pool notices a repetition, and a Lock asks once more. With
@@ -137,8 +136,7 @@ func Func(do func(ctx context.Context, args ...any) (any, error), options ...Opt
 }
 
 // Ping sends PING to the node of p, as locks send, and waits for the answer until ctx ends. It returns nil if the node
-// has answered, and has all keys of its server: a client of one address may lead to one master of a Redis Cluster. So
-// an error tells of a single wrong address or password.
+// has answered, and has all keys of its server: a client of one address may lead to one master of a Redis Cluster.
 func Ping(ctx context.Context, p Pool) error {
 	if p == nil {
 		return errors.New("pool: Ping of a nil Pool")

@@ -15,14 +15,13 @@ type Claim interface {
 	// With returns the claim with another value, perhaps in room, which must be zero.
 	With(value string, room *Room) Claim
 
-	// Acquire takes the claim for ttl if it is free, enters the ticket of at in the queue, and proposes the token of f.
-	// A claim without a queue ignores tickets: its waiters try at least twice in script.AliveFor. A claim that is there
-	// already is Mine, or Other after a plain SET, which does not tell whose it is.
+	// Acquire takes the claim for ttl if it is free, enters the ticket of at in the queue, and proposes the token of f. A
+	// claim that is there already is Mine, or Other after a plain SET, which does not tell whose it is.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
-	// AcquireAgain is Acquire for a node that may have executed an earlier one, or may do so yet. A refusal that the
-	// claim itself may have caused is no answer. fresh says that nobody else ever uses the value; otherwise a claim
-	// that was there is not Mine, or the Detail has WasThere.
+	// AcquireAgain is Acquire for a node that may have executed an earlier one, or may yet. A refusal that the claim
+	// itself may have caused is no answer. fresh says that nobody else ever uses the value; otherwise a claim that was
+	// there is not Mine, or the Detail has WasThere.
 	AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call
 
 	// Extend makes the claim last for at least ttl from now. With heal it takes a missing claim again, and answers
@@ -35,21 +34,20 @@ type Claim interface {
 
 	Check() Call // asks whether the claim is there
 
-	// Inspect asks which keys the lock has on the node, and of which holder. With alone it does not ask for the queue and
-	// the register. The answer is a grant, with a *script.Report in Detail.Own.
+	// Inspect asks which keys the lock has on the node, of which holder, and unless alone for the queue and the register.
+	// The answer is a grant, with a *script.Report in Detail.Own.
 	Inspect(alone bool) Call
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and
-	// leave the queues. If the claim is free then, the node wakes waiters, but not those of process p: see
-	// script.Release.
+	// leave the queues. If the claim is then free, the node wakes waiters, but not those of p: see script.Release.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
 
 	// Lines returns the lines in which waiters for this claim stand. A line has a queue on each node, and the name of a
-	// lock. Fencing tokens that this process has seen are kept by these names, too.
+	// lock, by which this process also keeps fencing tokens.
 	Lines() []string
 
-	// Shares reports whether others may hold the same line in the same way, as readers do. Then an exclusive Do inside
-	// must not join the hold, tickets are those of readers, and the value has no line feed.
+	// Shares reports whether others may hold the same line, as readers do. Then an exclusive Do inside must not join,
+	// tickets are those of readers, and the value has no line feed.
 	Shares() bool
 
 	HoldsAlone() bool // a lease with the claim excludes all others for its lines
@@ -98,7 +96,7 @@ type Answer struct {
 	Others bool // for OthersIn
 }
 
-// FirstIn returns the lines in which a waiter of the caller's process may go on, after a Release or a downgrade.
+// FirstIn returns the lines in which a waiter of the caller's process may go on.
 func (a Answer) FirstIn() Lines {
 	switch {
 	case a.Detail != nil && a.Detail.First != 0:

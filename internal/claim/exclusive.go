@@ -81,7 +81,6 @@ func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fe
 	return againWith(e.Acquire(ttl, at, f), f)
 }
 
-// again makes a heal an acquire.
 func again(heals Call) Call {
 	read := heals.Read
 	heals.Read = func(reply any) (Answer, error) {
@@ -106,7 +105,7 @@ func (undecided) Error() string {
 // NotCounted implements quorum.NotCounted.
 func (undecided) NotCounted() {}
 
-// againWith returns an acquire that is sent again. Without a token the script does not tell whose value it has found.
+// againWith returns an acquire that is sent again. Without a token it does not tell whose value it has found.
 func againWith(enters Call, f script.Fence) Call {
 	if f.Token != 0 {
 		return enters
@@ -171,8 +170,7 @@ func Ping() Call {
 // done is the reply to a SET that has set the key.
 var done any = "OK"
 
-// readSet reads the reply to a plain SET. Our own value counts as another's: if it is used twice, it must not admit two
-// holders.
+// readSet reads the reply to a plain SET. Our own value counts as another's: used twice, it must not admit two holders.
 func readSet(reply any) (Answer, error) {
 	switch reply {
 	case nil:
@@ -203,7 +201,7 @@ func readEnteredNames(reply any) (Answer, error) {
 }
 
 // readEnteredWith reads replies to an acquire with a fence. Without a ticket, the usual answers share one Detail, which
-// saves allocations and must not change.
+// must not change.
 func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
 	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
 	usual := usualTo(stored, at)
@@ -267,7 +265,6 @@ func readFound(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer of a script: %s", script.Describe(reply))
 }
 
-// readReleased reads the reply to a release of several names.
 func readReleased(reply any) (Answer, error) {
 	released, err := script.ParseReleasedNames(reply)
 	if err != nil {
@@ -281,7 +278,6 @@ func readReleased(reply any) (Answer, error) {
 	return a, err
 }
 
-// readFoundAll is readFound for the values of several keys.
 func readFoundAll(reply any) (Answer, error) {
 	a, err := readFound(reply)
 	switch {

@@ -40,8 +40,8 @@ func ReportIn(v Vote) *script.Report {
 	return report
 }
 
-// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum has it there. If clients know
-// only one of two sets, a quorum of that set may hold the lock: then it is not certainly free.
+// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum has it there. Clients may know
+// only one of two sets, so with a quorum of one the lock is not certainly free.
 //
 // Many goroutines may read a Sighting once the round is over.
 type Sighting struct {
@@ -124,7 +124,7 @@ func (s *Sighting) Standing() Standing {
 
 func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
-// mayHold reports whether a value of these nodes may have a quorum of a set, with the nodes that are silent.
+// mayHold reports whether a value of these nodes may have a quorum of a set, with the silent nodes.
 func (s *Sighting) mayHold(nodes Nodes) bool {
 	nodes |= s.silent()
 	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })

@@ -10,8 +10,8 @@ import (
 )
 
 // A Permits is the claim of a lease that tries to acquire permits. Each permit is a slot on every node: a key that one
-// lease at a time can set. A lease needs the same slots on a quorum: otherwise each node might have a free slot,
-// although all slots are held on a quorum. A lease that has won has a Permit.
+// lease at a time can set. A lease needs the same slots on a quorum: each node might have a free slot although quorums
+// hold all. A lease that has won has a Permit.
 type Permits struct {
 	*semaphore
 	value any // a string
@@ -86,7 +86,7 @@ func (p *Permits) read(reply any) (Answer, error) {
 	return p.answer(entered, detailOf(entered)), nil
 }
 
-// readAlike is read without a ticket. Equal answers share a Detail, which saves allocations and must not change.
+// readAlike is read without a ticket. Equal answers share a Detail, which must not change.
 func (p *Permits) readAlike(reply any) (Answer, error) {
 	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fenc
 	return p.Acquire(ttl, at, f)
 }
 
-// Extend implements Claim, as it must, although a lease that has won has a Permit. It sets no slot.
+// Extend is for the interface, because a lease that has won has a Permit. It sets no slot.
 func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
 	return p.Of(p.allSlots()).Extend(ttl, false)
 }
@@ -285,8 +285,7 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 	}
 }
 
-// nextAsks asks first for the slots of this attempt if it has won, or else for slots that are free together on a
-// quorum.
+// nextAsks asks first for the slots of this attempt if it has won, else for slots that are free on a quorum.
 func (t *permitTally) nextAsks(won bool) script.Entering {
 	e := t.permits.asksAny()
 	if won {
@@ -300,9 +299,8 @@ func (t *permitTally) nextAsks(won bool) script.Entering {
 	return e
 }
 
-// freeTogether returns enough slots that are all free on each node of some quorum among these nodes, or none. Free on
-// some quorum each is not enough: if each of three nodes lacks another of three slots, they grant three different pairs
-// at every attempt.
+// freeTogether returns enough slots that are all free on each node of some quorum among these nodes, or none. Free on a
+// quorum each is not enough: three nodes that each lack another of three slots always grant different pairs.
 func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	steps := 0
 	// search adds nodes to those chosen until they are a quorum. slots are free on all of these.
@@ -331,11 +329,10 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 	return search(t.free, 0, script.Slots{})
 }
 
-// maxSearch limits the steps of freeTogether. After them it finds nothing, and the waiter waits to be woken. Nine nodes
-// have only 126 quorums of five.
+// maxSearch limits the steps of freeTogether, which then finds nothing. Nine nodes have only 126 quorums of five.
 const maxSearch = 10_000
 
-// Standing implements Tally. It judges the groups that there are: one that begins later has even fewer nodes left.
+// Standing implements Tally. It judges the groups that there are: a later one has even fewer nodes left.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
 	s.Won = false
@@ -360,15 +357,14 @@ func (t *permitTally) Won() Winner {
 	return &p.won
 }
 
-// chosen returns the index of the group that has won, or else of the biggest: several sets of nodes can differ in that.
+// chosen returns the index of the group that has won, or else of the biggest. With several sets these can differ.
 func (t *permitTally) chosen() int {
 	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }
 
 // MayWinAtOnce implements LateTally: slots are free together on a quorum of nodes that have granted. The next attempt
-// tries those first. Nobody would wake a caller that waited, because they are free already. For example, holders may
-// have their slots on three of five nodes, while others have the same slots on the other two. Nodes that have refused
-// do not count: another waiter may lead their queues, and the caller would try in vain until that one has left.
+// tries those first: they are free already, so nobody would wake a caller that waited. Nodes that have refused do not
+// count: another waiter may lead their queues, and the caller would try in vain until that one has left.
 func (t *permitTally) MayWinAtOnce() bool { return t.freeTogether(t.count.Granted) != (script.Slots{}) }
 
 // Astray implements LateTally.

@@ -31,8 +31,8 @@ func (s *Shared) HoldsAlone() bool { return false }
 // PassesTo implements Claim: readers of one process share a hold instead.
 func (s *Shared) PassesTo(Claim) bool { return false }
 
-// Acquire implements Claim. If a node denies the user access to the queue, an Acquire with a ticket fails. Another is
-// granted with Detail.Blind, or fails if a script may not even name the queue, as it does unless the place is Blind.
+// Acquire implements Claim. If a node denies the user the queue, an Acquire with a ticket fails. Another is granted
+// with Detail.Blind, or fails if a script may not even name the queue, unless the place is Blind.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	call := Call{script.EnterShared(s.Lock(s.value), ttl.Milliseconds(), at, f), readEnteredShared}
 	switch {
@@ -57,7 +57,7 @@ func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
 }
 
-// Fill implements Claim. Waiting writers do not keep back a reader that has the lock already.
+// Fill implements Claim. Waiting writers do not keep back a reader that has the lock.
 func (s *Shared) Fill(ttl time.Duration) Call {
 	return Call{script.HealShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
 }
@@ -70,8 +70,8 @@ func (s *Shared) Release(p script.Process, t script.Turnover, f script.Fence) Ca
 	return Call{script.ReleaseShared(s.Lock(s.value), p, t, f), readFound}
 }
 
-// A Downgraded is the claim of a reader that was a writer. On a node that the downgrade has not reached, only Extend
-// makes it a reader's. Other commands find it in either form.
+// A Downgraded is the claim of a reader that was a writer. Only Extend makes it a reader's on a node that the downgrade
+// has not reached; other commands find it in either form.
 type Downgraded struct {
 	Shared
 	how script.Downgrade

@@ -35,7 +35,7 @@ func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 // InTheWay reports whether another value or a key of another type is in the way.
 func (v Vote) InTheWay() bool { return v.Taken() || v.Answer.Found == Foreign }
 
-// Denies returns v as a refusal if a key of another type is in place of the claim, which is lost for good then.
+// Denies returns v as a refusal if a key of another type has taken the claim's place for good.
 func (v Vote) Denies() Vote {
 	if v.Answer.Found == Foreign {
 		v.Choice = Refused
@@ -112,8 +112,8 @@ func (c Count) With(i int, v Choice) Count {
 	return c
 }
 
-// A Rule says which nodes together can decide, and what votes prove. It has one set of nodes, or several, each of which
-// must decide. A server may be in more than one set, but only once in each. The root's quorum.go implements it.
+// A Rule says which nodes together can decide, and what votes prove. Each of its one or two sets of nodes must decide.
+// A server is in a set only once. The root's quorum.go implements it.
 type Rule interface {
 	All() Nodes                // the nodes with a vote
 	Quorum(n Nodes) bool       // these nodes can decide
@@ -137,7 +137,7 @@ type Standing struct {
 // Decided reports whether the round is won or blocked. No later vote turns one into the other.
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
-// A Tally adds up the votes of a round. Most claims need none: the Rule says what the count proves.
+// A Tally adds up the votes of a round. Most claims need none, but count by the Rule.
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing
@@ -146,21 +146,21 @@ type Tally interface {
 // A Tallier is a claim with a Tally of its own.
 type Tallier interface{ Tally(r Rule) Tally }
 
-// A LateTally is a Tally for grants that may differ, such as different permits: only equal ones add up to a quorum.
+// A LateTally is a Tally for grants that may differ, such as permits: only equal ones add up to a quorum.
 type LateTally interface {
-	// Won returns the claim that the round has won, which replaces that of the lease. Won is called once.
+	// Won returns, once, the claim that the round has won, which replaces that of the lease.
 	Won() Winner
 
-	// Astray returns the nodes whose grants differ from those of the group that has won, or of the biggest one. They
-	// count as nodes where somebody else has the claim.
+	// Astray returns the nodes whose grants differ from those of the winning or biggest group. There somebody else has the
+	// claim.
 	Astray() Nodes
 
-	// MayWinAtOnce reports whether a new round may be won although nothing has been released since one that was not.
+	// MayWinAtOnce reports whether a new round may be won although nothing has been released since.
 	MayWinAtOnce() bool
 }
 
-// A Winner is the claim that a LateTally has chosen, without the surplus: a node that has only something else of the
-// lease must not count in an Extend or a Check.
+// A Winner is the claim that a LateTally has chosen, without the surplus: nodes that have only the rest must not count
+// in an Extend or a Check.
 type Winner interface {
 	Claim
 

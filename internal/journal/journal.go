@@ -1,8 +1,8 @@
 // Package journal decides how often a log says what lasts: that a node is down, or that no quorum answers. It says so
-// when the state begins, then every 10 s while operations fail because of it, and when it ends.
+// at the beginning, then every 10 s while operations fail because of it, and at the end.
 //
-// A Journal has no goroutine and no timer: events that show a state also say it again. Notices write the lines, in
-// order, and delay no lock.
+// A Journal has no goroutine and no timer: events that show a state also say it again. Notices write the lines, and
+// delay no lock.
 package journal
 
 import (
@@ -40,8 +40,8 @@ type Hold interface {
 	IsHeld() bool // still
 }
 
-// New returns a Journal whose lines notices writes. waiting returns the names for which calls wait, and how many tries
-// they have made. It is called under mu.
+// New returns a Journal whose lines notices writes. waiting, called under mu, returns the names for which calls wait,
+// and their tries.
 func New(notices *notice.Queue, waiting func() map[string]int) *Journal {
 	return &Journal{notices: notices, waiting: waiting}
 }
@@ -130,7 +130,7 @@ const (
 )
 
 // deniedFor is for how long a denial counts. Until then an answer to another kind does not end the lack of a quorum.
-// After that it does: the program may not try the denied kind again.
+// Then it does, because the program may not try the denied kind again.
 const deniedFor = time.Minute
 
 // NoQuorum notes an operation to which no quorum has answered. log is that of the lock.
@@ -160,8 +160,8 @@ func (j *Journal) sweepLocked() {
 	}
 }
 
-// Answered notes that a quorum has answered an operation. extended is the lock that it has extended, if any. If it
-// began, at start, before the lack of a quorum, it does not prove the end of that.
+// Answered notes that a quorum has answered an operation. extended is the lock that it has extended, if any. An
+// operation that began before the lack of a quorum does not end it.
 func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Time) {
 	if !j.lasts.Load() {
 		return
@@ -193,7 +193,6 @@ func (j *Journal) Answered(log *slog.Logger, op Op, extended Hold, start time.Ti
 	j.sayLocked(log, now, nil)
 }
 
-// A down is the state of a node that is down.
 type down struct {
 	state
 	address string
@@ -242,7 +241,7 @@ func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.restLocked()
 }
 
-// A twins is the state of two nodes that are one server. It is said once: it lasts until somebody changes an address.
+// A twins is the state of two nodes that are one server. It is said once, because it lasts.
 type twins struct {
 	state
 	args []any // of every line
@@ -420,15 +419,14 @@ type Subject struct {
 	Node    int
 }
 
-// A saying is what is known of a Subject.
 type saying struct {
 	since time.Time      // when a line was last due
 	told  []*slog.Logger // those that have written it
 	more  int            // what has happened without a line
 }
 
-// Rarely notes that a subject has happened n more times. log must write a line if none was due for per, or if only
-// others have written that one. total is n and what has happened without a line.
+// Rarely notes that a subject has happened n more times. log must write a line if none was due for per, or only others
+// have written it. total is n and what has had no line.
 func (j *Journal) Rarely(log *slog.Logger, s Subject, n int, per time.Duration) (total int, say bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// shortExpiry is the least expiry half of which is enough to open a connection, as a rule. With less, the attempt
-// begins once the nodes have answered a PING.
+// shortExpiry is the least expiry half of which is usually enough to open a connection. With less, the attempt begins
+// after a PING.
 const shortExpiry = 100 * time.Millisecond
 
 // connecting bounds that PING, as with an expiry of 8 s.
@@ -62,8 +62,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	return l, o
 }
 
-// meetNodes asks the nodes first, where an attempt needs to know them, and returns from when its validity counts then. A
-// usual attempt asks nothing.
+// meetNodes asks the nodes first, where an attempt needs to know them, and returns from when its validity counts.
 func meetNodes(ctx context.Context, t *Terms, start clock.Instant) (clock.Instant, quorum.Limits, *Outcome) {
 	set, limits := t.Keeper.Set, t.Timing.limits()
 	// Two nodes of joint sets may be one server, which then counts in neither set.
@@ -119,7 +118,7 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks again: an address may lead to another server by now, and nothing else would show it.
+// stillDuplicate asks again, because an address may lead to another server by now.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
 	set.Forget()
@@ -186,8 +185,7 @@ func rareWithSurplus(n int) *rareLease {
 	return &s.rareLease
 }
 
-// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation. Of what a round may
-// ask of an operation (quorum/operation.go) it has the following.
+// An acquire is the operation that sets a lease's value: the lease itself, which saves an allocation.
 type acquire Lease
 
 var _ interface {
@@ -255,15 +253,15 @@ func (a *acquire) Unsent(i int) {
 	a.rare.use.ended(i, wire.NotSent)
 }
 
-// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. If it is already, the missing
-// nodes show how high a quorum is.
+// MayWait keeps the round going while a quorum of nodes can turn out to be far ahead. The missing nodes then show how
+// high a quorum is.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.rare.far.Load())
 	return missing != 0 && rule.Quorum(far|missing)
 }
 
 // beyondRegisters returns the next proposal if the last round failed only because its proposal was too low; otherwise
-// 0. known is the highest token that this process has seen.
+// 0. known is the highest token seen so far.
 func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
 	case res.Won:
@@ -302,7 +300,6 @@ func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	}
 }
 
-// A check asks the nodes whether they hold a claim.
 type check struct {
 	lease *Lease
 	claim claim.Claim
@@ -342,8 +339,8 @@ type Turn interface {
 // Room is memory for a rareLease.
 type Room struct{ rareLease }
 
-// A rareLease is what few leases need: those that wait, are fenced, or have a tally. Its address is fixed once others
-// see the lease.
+// A rareLease is for few leases: those that wait, are fenced, or have a tally. Its address is fixed once others see the
+// lease.
 type rareLease struct {
 	place   script.Place
 	turn    Turn // nil if nobody waits

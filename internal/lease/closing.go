@@ -21,8 +21,8 @@ func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(fals
 // maxGrace bounds by how much a Close or an Unlock outlasts its context.
 const maxGrace = 500 * time.Millisecond
 
-// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, so that a release which is being written
-// can be confirmed. The caller must call stop.
+// Grace returns a context that outlasts ctx by deadline, at most by maxGrace, for the confirmation of a release. The
+// caller must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
 	at := time.Now().Add(min(deadline, maxGrace))
 	later, _, stop = Outlasting(ctx, func(later context.Context) error {
@@ -55,10 +55,9 @@ func Linger(ctx context.Context, at time.Time) context.Context {
 	return ctx
 }
 
-// Close ends every lease and releases it. It calls leave once no operation is under way, or it has given up waiting for
-// that. Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and for the
-// other nodes as long as one settles a release within timeout. After ctx, operations and then releases get a Grace
-// each.
+// Close ends and releases every lease. It calls leave when no operation is under way, or it no longer waits for that.
+// Then it waits until a quorum has confirmed each release, ctx is done, or the keys have run out; and for the other
+// nodes as long as one settles a release within timeout. After ctx, operations and then releases get a Grace each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
@@ -87,8 +86,8 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	return k.rest(silent, reason)
 }
 
-// recall takes back what waits for a connection, because Close need not wait for nodes to which nothing was sent: first
-// what may set a value, then the releases.
+// recall takes back what waits for a connection, so that Close need not wait for it: first what may set a value, then
+// the releases.
 func (k *Keeper) recall() {
 	k.Set.Recall(func(to wire.Receiver, _ int) bool {
 		f, is := to.(filling)
@@ -246,7 +245,6 @@ type unsettled struct {
 	errs    []error       // by node: of its last failed release
 }
 
-// An unended is a release that has not ended.
 type unended struct {
 	*Release
 	won, complete bool // confirmed by a quorum, by all nodes
@@ -393,8 +391,8 @@ func (u *unsettled) rest() (all []left, errs []error) {
 // closeWindow keeps a connection busy, far below the limit for reserved requests: several Redsyncs may close at once.
 const closeWindow = 1024
 
-// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered. Otherwise the
-// pool would refuse a third of fifty thousand.
+// A drain sends the releases of a closing Redsync to one node, at most closeWindow of them unanswered: the pool refuses
+// too many.
 type drain struct {
 	mu      sync.Mutex // guards what follows
 	sent    int
@@ -435,8 +433,8 @@ func (d *drain) replace() *Release {
 	return rel
 }
 
-// putBack makes a release wait that the pool has refused because too many replies are outstanding. It needs another one
-// under way, whose reply sends the next.
+// putBack makes a release wait that the pool has refused because too many replies are outstanding. The reply to another
+// one must send it.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*wire.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false

@@ -23,7 +23,6 @@ type Extension struct {
 }
 
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held or cannot be extended.
-// Then nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
@@ -90,7 +89,7 @@ func (e Extension) behindFill() behindFill {
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. If another lease with the value has begun
 // meanwhile, its Prolong gets the Extension. l takes the token of the former holder, if not 0, once a quorum prolongs
-// l. No missing key is set again, because the lock may be another's by now.
+// l. No missing key is set again: the lock may be another's.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	l.mu.Lock()
 	e := l.extensionFromLocked(l.First)
@@ -108,8 +107,7 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 // A confirming adopts a lease. It also shows which nodes refuse the value.
 type confirming struct{ Extension }
 
-// extension returns the operation that prolongs l from start on, or why l is not held, or Errors.Spent: MaxHold allows
-// no longer validity.
+// extension returns the operation that prolongs l from start on, or why not: Errors.Spent if MaxHold allows no more.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +129,8 @@ func (l *Lease) extensionFromLocked(start clock.Instant) Extension {
 	return Extension{lease: l, claim: l.claim, start: start, ttl: ttl, validity: validity}
 }
 
-// Prolong gives l the validity of e, which a quorum has confirmed, if that is longer and the old validity has not
-// ended: otherwise somebody may have held the lock in between. e may belong to another lease with the value.
+// Prolong gives l the validity of e, which a quorum has confirmed, if that is longer and the old one has not ended:
+// otherwise somebody may have held the lock since. e may belong to another lease with the value.
 func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,8 +243,8 @@ func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 var errFixed = errors.New("the lock cannot become shared")
 
 // Downgrade makes l, which is exclusive, shared. Then one round tells the nodes and prolongs l; a second Downgrade
-// repeats it. l stays shared whatever comes of the round, because a node that has executed the command lets readers in.
-// Later extensions tell the other nodes. Downgrade returns what the nodes said, and why l is not held.
+// repeats it. l stays shared whatever comes of the round: a node may let readers in. Later extensions tell the other
+// nodes. Downgrade returns what the nodes said, and why l is not held.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()

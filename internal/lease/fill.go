@@ -9,14 +9,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file fills up a lease that was won while nodes refused it. They had the value of a rival, who has rolled back
+// This file fills up a lease that was won while nodes refused it: they had the value of a rival, who has rolled back
 // since. Without the key there, one node that forgets its keys would admit a second holder.
 //
 // A fill sets the key on such a node if nothing else is there. It is noted like an acquire, so that the release undoes
 // it. It proves nothing: somebody else may have counted a grant that the node has forgotten. So votes count only after
 // the node has confirmed the fill, and only if it has a restart guard, the lease heals, or the TTL has passed: then no
-// attempt with such a grant can still win. A key that nothing has set after the refusal does not count: two addresses
-// lead to one server.
+// attempt with such a grant can win. A key that nothing has set after the refusal does not count: two addresses lead to
+// one server.
 
 const (
 	fillDelay = 20 * time.Millisecond // after the win; it doubles
@@ -35,8 +35,8 @@ func (l *Lease) refusedBy(i int) {
 	}
 }
 
-// fillsLocked reports whether nodes may lack the value of l. If l was handed over, a node may refuse later, without a
-// call of refusedBy.
+// fillsLocked reports whether nodes may lack the value of l. After a hand-over a node may refuse later, without
+// refusedBy.
 func (l *Lease) fillsLocked() bool {
 	var nodes nodeWrites
 	for i := range l.writes.nodes {
@@ -90,8 +90,7 @@ func (l *Lease) fill() {
 	}
 }
 
-// keysLeftLocked goes by the slower clock: these keys must not run out before the others. The TTL counts from the last
-// extension, and the minimal hold from the first attempt.
+// keysLeftLocked goes by the slower clock: these keys must not run out before the others.
 func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	t := &l.terms.Timing
 	ttl, _ := t.AtAge(max(l.validity.Start.Since(l.First), 0))
@@ -115,7 +114,6 @@ func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	}
 }
 
-// A filling takes the replies to a fill.
 type filling struct {
 	lease *Lease
 	call  claim.Call
@@ -137,7 +135,7 @@ func (f filling) Receive(i int, reply wire.Reply) {
 }
 
 // extendSoon makes the watchdog extend l soon after the fill of n. Without a guard the fill does not count for the TTL:
-// if a node that has granted l goes down then, enough of the validity must be left for another round.
+// enough of the validity must be left for another round.
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing

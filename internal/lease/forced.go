@@ -10,8 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file lets a holder learn soon that its lock was released by force: ForceUnlock sends a message to the process
-// that the value names. Anybody can send one, so the holder only asks the nodes.
+// This file tells a holder soon that its lock was released by force: ForceUnlock sends a message to the process that
+// the value names. Anybody can send one, so the holder then asks the nodes.
 
 // hearAfter is how long a lease must have been held until it listens. Shorter ones cost nothing.
 const hearAfter = time.Second
@@ -47,8 +47,7 @@ func (l *Lease) hear(now clock.Instant) {
 }
 
 // Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends.
-// But a lease that heals ends only if told, by a message that has come, or may have before l listened: it heals from
-// lost data.
+// A lease that heals from lost data ends only if told: a message has come, or may have before l listened.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	l.changeDoubts(func(d *doubts) {
@@ -71,7 +70,7 @@ func (l *Lease) Doubt(told bool) {
 }
 
 // ask asks the nodes until nobody has doubted for a while. A message may come before other nodes have deleted the
-// value: so as many as there are nodes make it ask again at once.
+// value, so as many as there are nodes make it ask again at once.
 func (l *Lease) ask(asks <-chan struct{}) {
 	k := l.terms.Keeper
 	defer k.EndCall()
@@ -115,8 +114,8 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 	return nil
 }
 
-// endIfGone ends l and reports true if the nodes have proved its release. An extension that heals may have set a key
-// again, but its reply said that the key was missing. So such nodes (gone) count, too.
+// endIfGone ends l and reports true if the nodes have proved its release. Nodes where an extension that heals found the
+// key missing (gone) count, too.
 func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	k := l.terms.Keeper
 	gone, told := l.goneSince(since)

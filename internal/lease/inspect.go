@@ -31,7 +31,6 @@ type Inspected struct {
 	Lacks claim.Nodes  // where only the lock itself is known
 }
 
-// A look is one round of an Inspection.
 type look struct {
 	*Inspection
 	start clock.Instant
@@ -59,8 +58,8 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 // ownerTimeout bounds AskOwner.
 const ownerTimeout = 50 * time.Millisecond
 
-// AskOwner asks the nodes for a short time who holds a line of t's claim. It reports false if no value says so, or too
-// few nodes answer.
+// AskOwner asks the nodes briefly who holds a line of t's claim. It reports false if no value says so, or too few nodes
+// answer.
 func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
 	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
 	defer cancel()

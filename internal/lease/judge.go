@@ -220,8 +220,8 @@ func (c check) Judge(i int, _ wire.Reply, v claim.Vote) claim.Vote {
 
 var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
 
-// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c meanwhile: a node that has executed
-// that refuses the exclusive claim, which proves no loss.
+// unlessReplaced makes a refusal of claim c a failure if a Downgrade has replaced c: that a node refuses the exclusive
+// claim then proves no loss.
 func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 	if v.Choice == claim.Refused && l.Claim() != c {
 		return v.Fails(errReplaced)

@@ -13,8 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end and extend leases and repeat
-// their releases.
+// A Keeper is what all leases of one Redsync share: the nodes, and the alarms.
 type Keeper struct {
 	Set     *quorum.Set
 	Errors  *Errors
@@ -51,8 +50,8 @@ type Waiters interface {
 	// Nudge makes the first waiter in each line try: the lease that it waited for has ended.
 	Nudge(lines []string)
 
-	// Wake tells the first waiter in the line that its lock is free on a node, where this process is first in the
-	// queue. undoes is the failed attempt that the release there undoes, if any: its waiter has no reason to try.
+	// Wake tells the first waiter in the line that its lock is free on a node, where this process is first in the queue.
+	// undoes is the failed attempt that the release undoes, if any: its waiter has no reason to try.
 	Wake(line string, node int, undoes Turn)
 
 	// Hear listens, until l ends, to messages that l was released by force. It calls l.Doubt for each, and when one may
@@ -60,7 +59,7 @@ type Waiters interface {
 	Hear(l *Lease)
 }
 
-// repeatsInARow bounds the repetitions while nodes are down: the schedule pauses for 1 ms after that many.
+// repeatsInARow bounds the repetitions while nodes are down, between pauses of 1 ms.
 const repeatsInARow = 64
 
 // Init makes k ready, whose exported fields must be set.
@@ -140,7 +139,6 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 	return ctx.Err() == nil && !k.closed.Load()
 }
 
-// An inFlight counts operations under way.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool

@@ -49,8 +49,8 @@ type Lease struct {
 	terms *Terms
 	chain time.Duration // for how long the lock had been handed on before l got it
 
-	// extending makes End wait for extensions under way, so that a release is sent after the last of them. Extend holds
-	// it for reading, End takes it for writing.
+	// extending makes End wait for extensions under way, so that a release follows the last. Extend holds it for reading,
+	// End takes it for writing.
 	extending atomic.Pointer[sync.RWMutex] // see extensions
 
 	mu       sync.Mutex // guards what follows
@@ -108,8 +108,8 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 	return l
 }
 
-// Adopt returns a lease whose value was acquired elsewhere: any node may hold it, or be about to. A former holder with
-// the options of t has sent each node one command that sets it, or several if it heals or takes a fencing token.
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold it, or be about to. The former holder has
+// sent each node one command that sets it, or several if it heals or takes a fencing token.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -284,7 +284,7 @@ func (l *Lease) Err(now clock.Instant) error {
 
 // End ends l for a cause, and reports whether it had not ended before. A nil cause, as for Unlock and Detach, also
 // hides the value. When End returns, the Listeners have been told, and no command that could set the value is on its
-// way to a pool. The caller must hold no lock but alarm.Schedule.firing.
+// way to a pool. Only alarm.Schedule.firing may be held.
 func (l *Lease) End(cause error) (first bool) {
 	l.mu.Lock()
 	if cause == nil {
@@ -311,8 +311,8 @@ func (l *Lease) End(cause error) (first bool) {
 	return first
 }
 
-// extensions returns extending, and makes it if need be. An End that came before has not waited for it, so look whether l
-// has ended once you have locked it.
+// extensions returns extending, and makes it if need be. An earlier End has not waited for it: look whether l has ended
+// once you have locked it.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
 		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
@@ -483,7 +483,7 @@ func (l *Lease) takeToken(token uint64) {
 }
 
 // An exposure says whether the user may have seen the value. If so, other code may rely on it: the lease is not handed
-// over to a waiter, and no later Lock releases its keys. A lease hides its value before that is decided.
+// over, and no later Lock releases its keys. A lease hides its value before that is decided.
 type exposure struct {
 	shown  bool
 	hidden bool
@@ -585,8 +585,8 @@ func (l *Lease) begin() error {
 	return nil
 }
 
-// Fire implements alarm.Firer: at the end of the validity that was known when the alarm was set, for a fill, to listen,
-// after a step of the wall clock, and on Close.
+// Fire implements alarm.Firer: at the end of the validity, for a fill, to listen, after a step of the wall clock, and
+// on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()
@@ -626,8 +626,8 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
-// close ends and releases l on Close, unless its time is up: another lease may hold the lock with the same value by
-// now, and with a lock delay the keys are meant to stay.
+// close ends and releases l on Close, unless its time is up: another lease may have the lock with the same value, and
+// with a lock delay the keys are meant to stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
 	if l.Remaining(clock.Now()) == 0 {

@@ -36,7 +36,7 @@ const (
 )
 
 // Mends reports whether another attempt can end otherwise: not with a wrong set-up, closed clients, or keys of another
-// type on so many nodes that the others are no quorum.
+// type that leave no quorum.
 func (o Outcome) Mends() bool {
 	failed := o.Result.Count.Failed
 	return o.Kind != Duplicates && o.Kind != Unusable &&
@@ -52,8 +52,7 @@ func (o Outcome) MayWinAtOnce() bool {
 	return ok && o.Kind == NotWon && t.MayWinAtOnce()
 }
 
-// IsSplit reports whether some nodes have granted, with something else in the way on others: of several attempts none
-// has won, or another lease has just a quorum.
+// IsSplit reports whether some nodes have granted, with something else in the way on others.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.
@@ -79,7 +78,7 @@ func (o Outcome) Heard() bool {
 }
 
 // kinds are what the release of a refused attempt finds in the way of a plain lock. SET NX does not tell a list from
-// another value. But a list is no lock: nobody releases it. So the caller must not learn that the lock is taken.
+// another value. But nobody releases a list, so the caller must not learn that the lock is taken.
 type kinds struct {
 	failed claim.Nodes
 	rule   claim.Rule

@@ -23,15 +23,14 @@ const (
 	maxReleaseDelay = time.Second
 	maxDoublings    = 5 // enough to exceed maxReleaseDelay
 
-	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key on one
-	// node for its TTL.
+	// maxRepeats bounds the releases that wait to be repeated, except during Close. A dropped one leaves a key.
 	maxRepeats = 1 << 16
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command on each
 // node until that node is settled: nothing can set the value there any more, or the keys have run out. It gives up a
 // node early only if the node's pool is closed, for maxRepeats, or at the end of Close. With a minimal hold
-// (Timing.MinHold), it keeps the keys for the rest of that time, computed anew for each repetition.
+// (Timing.MinHold), it keeps the keys for the rest of that time.
 //
 // It sends and takes the replies itself: the round only counts the votes.
 type Release struct {
@@ -110,7 +109,7 @@ type Releasing struct {
 }
 
 // Release sends the release of l to all nodes at once, after everything that was sent for l. l must have ended or never
-// begun, unless how names another claim. No waiter of this process is admitted: see Waiters.
+// begun, unless how names another claim. It admits no waiter of this process: see Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
@@ -144,7 +143,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		rel.rare = rel.newRare(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
-	// An earlier release of l must go on until every key has run out. A node may set a full TTL as late as now.
+	// An earlier release of l must go on: a node may set a full TTL as late as now.
 	l.writes.noteRenewal()
 	k.unsettled.add(rel)
 	encoding := script.Encoding{Command: &rel.round.Call().Command}
@@ -261,8 +260,8 @@ func nobodysValue(t *Terms) string { return "nobody:" + t.Keeper.Process.String(
 
 func nobodysClaim(t *Terms) claim.Claim { return t.Claim.With(nobodysValue(t), &claim.Room{}) }
 
-// LeaveQueues takes off the queues what a release of l would. It is for Detach: the Mutex that adopts the hold does not
-// know the tickets. While one is first, a node tells this process of a release, and not the next waiter.
+// LeaveQueues takes off the queues what a release of l would. It is for Detach: the adopter does not know the tickets.
+// While one is first, a node tells this process of a release, and not the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := l.terms.Nobody()
 	if nobody.writes.leaveAs(l.writes) {
@@ -270,9 +269,8 @@ func (l *Lease) LeaveQueues() {
 	}
 }
 
-// Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Others can
-// have the other permits: while the ticket is first, the node tells this process of the next free one. Leaver returns
-// nil for other claims.
+// Leaver returns a lease whose release takes the ticket of a waiter that has won a permit off the queues. Otherwise the
+// node would tell this process of the next free permit. Leaver returns nil for other claims.
 func (l *Lease) Leaver(ticket script.Ticket) *Lease {
 	if _, ok := l.Claim().(claim.Winner); !ok {
 		return nil
@@ -536,8 +534,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 // wasOurs is the vote of a node that has found and deleted the value.
 var wasOurs = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
 
-// readNative reads the answer to a native command as that of the script. untold reports that the script must follow: it
-// tells waiters, or what there is.
+// readNative reads the answer to a native command as that of the script. untold reports that the script must follow.
 func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) {
 	if reply.First == script.One {
 		rel.progress[i].deleted = true

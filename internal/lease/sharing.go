@@ -10,9 +10,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file is about leases that others continue or share. A waiter of this process continues one by direct hand-off,
-// or a Mutex adopts its value after Detach. Readers of one process share a hold: their leases have one value, and the
-// last one that leaves releases it.
+// This file is about leases that others continue (by direct hand-off, or after Detach) or share: the leases of readers
+// of one process have one value, and the last one that leaves releases it.
 
 // A sharing is what leases with one hold have in common.
 type sharing struct {
@@ -62,8 +61,8 @@ func (l *Lease) BeginSharing() bool {
 
 // Join returns a new lease under terms t, of the same name, that shares the hold of l.
 //
-// It returns nil if the terms differ in something that leases with one value must have in common, such as the TTL or
-// the owner. It also returns nil, and keeps everybody else from joining, if
+// It returns nil if the terms differ in what leases with one value must have in common: see Likeness. It also returns
+// nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
 //   - the user has seen the value, or a lease of the hold was lost, or
@@ -108,7 +107,7 @@ func (s *sharing) close() {
 }
 
 // Leave ends the part of l, which has ended, in its hold. It reports whether l must release the hold, because no other
-// lease has it: one that is past or lost has not. It may be called again.
+// lease that is neither past nor lost has it. It may be called again.
 func (l *Lease) Leave() (last bool) {
 	s := l.sharing()
 	if s == nil {

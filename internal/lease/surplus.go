@@ -7,8 +7,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A surplus finds the nodes that may have granted a lease more than it has won, such as another permit: each node
-// decides by itself, and a quorum wins. The rest goes back at once, or nobody else could have it.
+// A surplus finds the nodes that may have granted a lease more than it has won, such as another permit, because each
+// decides by itself. That goes back at once, or nobody else could have it.
 type surplus struct {
 	mu    sync.Mutex
 	won   claim.Winner

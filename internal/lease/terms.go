@@ -85,8 +85,7 @@ func (t *Terms) lacksQueue(i int) bool {
 }
 
 // deny notes that the client cannot use the queue on node i: its user lacks a permission (ofUser), the queue is a key
-// of another type, or a cluster keeps it elsewhere. If a cluster keeps several lines apart, that says nothing of a
-// queue.
+// of another type, or a cluster keeps it elsewhere. Several lines that a cluster keeps apart say nothing of a queue.
 func (t *Terms) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := t.Claim.Lines(); {
@@ -218,8 +217,8 @@ type Events interface {
 	// how long the lease was still valid at start.
 	Extended(l *Lease, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
-	// Unconfirmed tells that a node has not settled a release. pending is how many releases some node has not settled.
-	// givenUp says that this one is not sent again.
+	// Unconfirmed tells that a node has not settled a release. pending is how many are not settled everywhere. givenUp
+	// says that this one is not sent again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
 	// Left tells at the end of Close how many releases a node has not confirmed, and for how long their keys may last.

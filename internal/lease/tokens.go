@@ -17,7 +17,7 @@ import (
 // gets the token: any later attempt needs one of these nodes, and so a greater token. If registers are too high, the
 // attempt makes another round with the same value, and a token greater than any that it has seen.
 //
-// A register that no client can have written is the node's error, and not followed. Only if a quorum has such values, a
+// A register that no client can have written is the node's error, and not followed. If a quorum has such values, a
 // client's clock was wrong. Then the next proposal is just above the highest value that a quorum reaches: fewer nodes
 // may lie.
 
@@ -41,8 +41,7 @@ func fence(token uint64) script.Fence {
 }
 
 // proposal returns the first proposal: the wall clock in microseconds, or the token after the highest known one, if
-// greater. A known token far ahead does not count: a quorum shows it again, or somebody has deleted the registers to
-// bring tokens back.
+// greater. A known token far ahead does not count: a quorum shows it again, unless somebody has deleted the registers.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	if known := t.highest(names); !isFar(known, start) {
 		return max(micros(start), known+1)

@@ -9,8 +9,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// An Unlocks is what a Mutex remembers of its last Unlock, for calls that come during it or after its failure. The
-// mutex of the Mutex guards it.
+// An Unlocks is what a Mutex remembers of its last Unlock, for calls during it or after its failure. Mutex.mu guards
+// it.
 type Unlocks struct {
 	lease *Lease     // nil if adopted, or nothing is remembered
 	last  *Unlocking // made when a call waits, when the Unlock fails, or for an adopted lease

@@ -19,21 +19,22 @@ var usedValues valueLog
 // the commands of two leases with one value apart, so an early one could delete the key of the later lease. These rules
 // prevent that:
 //  1. No other lease of the process relies on keys with the value: none is being acquired or held, and none of its keys
-//     stay for a minimal hold, a lock delay or the receiver of Detach. Otherwise an attempt finds the lock taken, and sends
-//     nothing.
+//     stay for a minimal hold, a lock delay or the receiver of Detach. Otherwise an attempt finds the lock taken, and
+//     sends nothing.
 //  2. Once the new lease has begun, the earlier ones are superseded. A release of theirs that is under way goes on, so
 //     that it leaves no key. A later one changes the queues alone, because the release of the new lease deletes what is
-//     left. The release of an adopted lease is not repeated any more: there may have been no key. The outcome of an Unlock
-//     is what its release finds, so a new lease waits for it if its commands may overtake that release.
+//     left. The release of an adopted lease is not repeated any more: there may have been no key. A new lease whose
+//     commands may overtake the release of an Unlock waits for it, because the release tells the outcome.
 //  3. A node counts for the new lease only if no command of an earlier one can still come there: each was answered or
 //     never sent, and the releases have ended. On one ordered connection it is enough that the node has answered before
-//     it answers the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts there.
+//     it answers the acquire. Any other node is doubted: no grant, extension or check of the new lease ever counts
+//     there.
 //
 // If a reply is lost with its connection, rule 3 doubts the node until
 //   - another server process answers for it: the connections of the earlier process have ended, or
-//   - the node answers a command that was sent deliveredWithin after the loss. The pool has closed the connection, so the
-//     kernel and the network deliver its bytes within that time, or never. A frozen server runs what it has received
-//     before it reads the next command.
+//   - the node answers a command that was sent deliveredWithin after the loss. The kernel and the network deliver the
+//     bytes of the closed connection within that time, or never. A frozen server runs what it has received before it
+//     reads the next command.
 //
 // The expiry of the keys bounds none of this: a late release deletes whatever has its value. Leases of other processes
 // are out of sight: two processes must not have one value for one name.
@@ -44,7 +45,6 @@ type valueLog struct {
 	sweep int // the count at which to look for uses that are over
 }
 
-// A usedValue is a value on one line of its claim.
 type usedValue struct{ line, value string }
 
 const (
@@ -85,7 +85,6 @@ type earlier struct {
 	on claim.Nodes
 }
 
-// A nodeUse is a use on one node.
 type nodeUse struct {
 	open atomic.Int64         // commands without a reply, and releases that have not ended
 	lost atomic.Pointer[loss] // the last one
@@ -250,8 +249,7 @@ func (u *use) meets(set *quorum.Set) (meets, asks bool) {
 	return meets, meets && asks
 }
 
-// mayUse reports whether l may use its value. It asks the nodes first if answers may end doubts, or show that another
-// lease with the value is elsewhere.
+// mayUse reports whether l may use its value. It asks the nodes first if answers may help.
 func (l *Lease) mayUse(ctx context.Context, limits quorum.Limits) bool {
 	q, inquires := &inquiry{}, true
 	for {
@@ -285,8 +283,8 @@ func (l *Lease) inquire(ctx context.Context, limits quorum.Limits) *inquiry {
 	return q
 }
 
-// begin notes that l begins to use its value, unless another lease has it. It changes nothing if an inquiry, which the
-// caller can make, would help (asks), or if an Unlock comes first (unlocking).
+// begin notes that l begins to use its value, unless another lease has it. It changes nothing if an inquiry would help
+// (asks), or an Unlock comes first (unlocking).
 func (v *valueLog) begin(l *Lease, q *inquiry, inquires bool) (free, asks bool, unlocking <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
 //
-// It starts a round every third of the expiry, counted from the lease's start, so that a late timer delays no later
-// round. Votes count until the old validity ends. An undecided round is sent again after each resendAfter, to nodes
-// that have not answered or have failed. If a round fails, another starts after a backoff.
+// It starts a round every third of the expiry, counted from the lease's start: a late timer delays no later round.
+// Votes count until the old validity ends. An undecided round is sent again after each resendAfter, to nodes that have
+// not answered or have failed. If a round fails, another starts after a backoff.
 type watchdog struct {
 	lease *Lease
 	next  alarm.Alarm // when to start a round, or to send it again
@@ -62,7 +62,6 @@ func (w *watchdog) extendSoon(beyond time.Duration) {
 	}
 }
 
-// hasten makes it look at the lease by then.
 func (w *watchdog) hasten(by time.Time) { w.lease.terms.Keeper.extensions.Hasten(&w.next, by) }
 
 // stop ends it. Then it sends nothing, not even for an open round.
@@ -114,7 +113,7 @@ func (w *watchdog) Fire(closing bool) {
 }
 
 // fire starts a round or sends an undecided one again. It starts none while another lease extends the shared hold, or
-// if MaxHold allows no longer validity. admitted says that the throttle has let w go on.
+// if MaxHold allows none. admitted: the throttle has let w go on.
 func (w *watchdog) fire(admitted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,9 +234,9 @@ func (r *watchRound) tell(res quorum.Result, final bool) {
 	}
 }
 
-// A throttle makes watchdogs wait while a node is behind with its replies. Otherwise the extensions of very many locks
-// would pile up until the limit of outstanding replies refuses some. The validity that ends first goes on first, and
-// waits no longer once half of it has passed.
+// A throttle makes watchdogs wait while a node is behind with its replies. Otherwise extensions of very many locks
+// would pile up until the pool refuses some. The validity that ends first goes on first, and waits no longer once half
+// of it has passed.
 type throttle struct {
 	alarms   *alarm.Schedule
 	isBehind func() bool
@@ -247,8 +246,8 @@ type throttle struct {
 	waiting earliest
 }
 
-// extensionsInARow spreads extensions. The schedule pauses for 1 ms after that many alarms, two for each extension: at
-// most 64,000 begin in a second.
+// extensionsInARow spreads extensions. The schedule pauses for 1 ms after that many alarms: at most 64,000 extensions
+// begin in a second.
 const extensionsInARow = 128
 
 const throttlePause = time.Millisecond
@@ -288,7 +287,6 @@ func (p *throttle) Fire(closing bool) {
 	p.alarms.Set(&p.again, time.Now().Add(throttlePause))
 }
 
-// A resumer is a watchdog.
 type resumer interface{ goOn() }
 
 // A throttled waits, or has been stopped since. Its times are monotonic.
@@ -298,7 +296,6 @@ type throttled struct {
 	until time.Duration // half of it has passed
 }
 
-// earliest is a heap.
 type earliest []throttled
 
 func (e *earliest) Len() int           { return len(*e) }

@@ -8,8 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// An agenda is why and when a waiter tries next. It takes no lock, reads no clock and does no I/O. Each attempt begins
-// with an empty one.
+// An agenda is why and when a waiter tries next. It takes no lock, reads no clock and does no I/O.
 type agenda struct {
 	ready          bool
 	followsRelease bool      // try right after a release: no other process is known to wait
@@ -21,8 +20,8 @@ type agenda struct {
 	refresh        time.Time // when the ticket must be shown again
 }
 
-// maxShown is how often a resting waiter shows its ticket before it makes an attempt. That costs one command more, but
-// tells how long the lock is still taken, and whether a quorum answers.
+// maxShown is how often a resting waiter shows its ticket before it makes an attempt. That tells how long the lock is
+// still taken, and whether a quorum answers.
 const maxShown = 3
 
 const (
@@ -77,7 +76,7 @@ type view struct {
 	listens  bool
 }
 
-// next returns what the waiter must do now, and when it must look again if that is nothing. A zero time means never.
+// next returns what the waiter must do now, or when it must look again. A zero time means never.
 func (v view) next(a agenda) (event, time.Time) {
 	var shows time.Time
 	if v.shows {
@@ -174,8 +173,8 @@ func (p *pace) draw() time.Duration {
 	return d
 }
 
-// sleep makes the waiter ignore tick, and returns when it must wake up: when the delays before the last try are over,
-// or those that can be drawn ahead. Without a limit it returns the zero time.
+// sleep makes the waiter ignore tick, and returns when it must wake up: when the delays before the last try, or those
+// that can be drawn ahead, are over. Without a limit it returns the zero time.
 func (p *pace) sleep() time.Time {
 	p.asleep = true
 	if p.limit == 0 {
@@ -202,8 +201,7 @@ func (p *pace) pass() {
 	p.tick = p.tick.Add(d)
 }
 
-// wake ends the sleep, and passes over tries that were due meanwhile. Without a limit, a delay that is over begins
-// anew.
+// wake ends the sleep, and passes over tries that were due. Without a limit, a delay that is over begins anew.
 func (p *pace) wake(now time.Time) {
 	p.asleep = false
 	for !now.Before(p.tick) && len(p.ahead) > 0 && p.ahead[0] >= 0 {

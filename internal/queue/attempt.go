@@ -41,7 +41,7 @@ func (u *turn) Room() *lease.Room { return &u.room }
 
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Heard implements lease.Turn: names were free on node i. If the attempt fails, its release leaves them free there.
+// Heard implements lease.Turn. If the attempt fails, its release leaves the names free on node i.
 func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
@@ -71,7 +71,7 @@ func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 }
 
 // attempt makes one attempt, whose validity counts from start. After a failure it releases what it has left on the
-// nodes. u is nil if no waiter makes it. final says that no attempt with a ticket follows, to show what is in the way.
+// nodes. u is nil if no waiter makes it. final says that no attempt with a ticket follows.
 func (g *Group) attempt(
 	ctx context.Context, t *lease.Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
@@ -120,7 +120,7 @@ func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*leas
 // keepTicket shows the waiter's ticket again and again during a long attempt, so that the waiter keeps its place. It
 // shows nothing once stop has returned.
 //
-// A waiter that stands in one of several queues keeps no ticket, because only the end of the attempt tells in which.
+// A waiter in one of several queues keeps no ticket, because only the end of the attempt tells in which.
 func (u *turn) keepTicket() (stop func()) {
 	if !u.enters() || u.leaves || u.isShort() || u.waiter.standsInOneOfSeveral() {
 		return func() {}
@@ -172,13 +172,11 @@ func tell(ctx context.Context, t *lease.Terms, l *lease.Lease, o lease.Outcome, 
 
 // rollBack releases what the attempt for l has left on the nodes. over says that the waiter waits no longer.
 //
-// The waiter leaves the queues if it gives up, if it has heard no quorum and would only hold up others, or, unless it
-// is fair, if a node denies it a queue. It enters them later with another ticket, because a late release removes the
-// former one.
+// The waiter leaves the queues if it gives up, if it has heard no quorum, or, unless it is fair, if a node denies it a
+// queue. It enters them later with another ticket, because a late release removes the former one.
 //
 // A waiter for several names that is not fair stays in the queue of one of them, the same on every node. Otherwise it
-// could stand at the head of the queue of a name that is free on a quorum, and keep others from it while it waits for
-// another name.
+// could keep others from a free name while it waits for another one.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
@@ -263,8 +261,7 @@ func (g *Group) showTicket(w *waiter) {
 // runOutJitter keeps waiters apart for which the same TTL runs out.
 const runOutJitter = 10 * time.Millisecond
 
-// runsOut returns when the lock may become free on a quorum although nobody releases it: the zero time if that is
-// unknown or past.
+// runsOut returns when the lock may become free on a quorum without a release, zero if that is unknown or past.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int
@@ -312,9 +309,9 @@ func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
 	return d.note(o, queued)
 }
 
-// denials are those that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
-// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too. Those of
-// several attempts add up, because an attempt may be decided before a denial arrives.
+// denials are those that a call has heard. It must not wait for a key of another type in the lock's place, which stays.
+// With lease.Policy.EndsIfDenied other denials count, too. Those of several attempts add up, because an attempt may be
+// decided before a denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
@@ -339,8 +336,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
-// hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
-// may forbid only that one.
+// hear notes the vote of node i. queued: the waiter can do without the queue, and a node may forbid only that key.
 func (d *denials) hear(i int, v claim.Vote, queued bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

@@ -13,9 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Group is what Redsyncs of one process share if they have the same clients in the same order, and decide by the same
-// rule: votes that are a quorum by one rule may not be one by another. A program may call New for every request. A
-// Redsync whose pools do not tell their clients has its own group.
+// A Group is what Redsyncs of one process share if they have the same clients in the same order, and the same rule: a
+// program may call New for every request. A Redsync whose pools do not tell their clients has its own group.
 type Group struct {
 	Process script.Process // identifies this process's waiters to the nodes
 	Tokens  lease.Tokens
@@ -134,7 +133,7 @@ func newGroup(nodes int) *Group {
 	return g
 }
 
-// A Member is the membership of a Redsync in its group. It ends with Close, or when the Redsync is garbage collected.
+// A Member is the membership of a Redsync in its group, until Close or garbage collection.
 type Member struct {
 	Group *Group
 	ended atomic.Bool
@@ -153,8 +152,8 @@ func (m *Member) Leave() {
 	}
 }
 
-// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end once they have been idle,
-// because a cleanup must not wait.
+// Collected ends the membership of a Redsync that nobody has closed. The subscriptions end later, because a cleanup
+// must not wait.
 func (m *Member) Collected() { m.end() }
 
 func (m *Member) end() (last bool) {

@@ -11,10 +11,10 @@ import (
 )
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and reports whether
-// it did. The value and its validity go to a new lease, which nothing done later with l affects. No node is told.
+// it did. The value and its validity go to a new lease. No node is told.
 //
 // It does so only while nine tenths of the validity are left, and for maxChain at most: then other processes have their
-// turn. The lock stays within one Redsync, because another of the group may be closed meanwhile.
+// turn. The lock stays within one Redsync, because another may be closed.
 func (g *Group) HandOver(l *lease.Lease) bool {
 	ls, t := &g.lines, l.Terms()
 	if ls.count.Load() == 0 || !t.Passes || !l.MayPass(chain(t)) {
@@ -100,8 +100,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// The waiter may have given up its ticket. The release that removes it may have reached a node before this one
-		// put it there. A second one removes it.
+		// The waiter may have given up its ticket, and the release that removes it may come before this one. A second one
+		// removes it.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -116,8 +116,8 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 }
 
 // leaveOnWin takes the ticket of a waiter that has won l, and left its line, off the queues, unless it may stay until l
-// is released: see Lease.Leaver. The same command adds the ticket of the next waiter, so that no later call of another
-// process overtakes it in between.
+// is released: see Lease.Leaver. The same command adds the ticket of the next waiter, so that no later call overtakes
+// it.
 func (g *Group) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
 		g.releaseAndAdmit(nobody, lease.Releasing{})
@@ -127,8 +127,8 @@ func (g *Group) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 // entered notes that the release of l puts a's ticket into a queue. It reports false if the waiter has given up that
 // ticket.
 //
-// The waiter must not know l before the release is sent: if it gives up, it releases the leases that it knows. Another
-// process could then acquire the lock before Unlock releases it, and Unlock would fail.
+// The waiter must not know l before the release is sent: if it gave up, it would release l, another process could get
+// the lock, and Unlock would fail.
 func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	w := a.waiter
 	ls.mu.Lock()

@@ -8,9 +8,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file keeps waiters from haste. The release of each failed attempt wakes other waiters. If they try although they
-// cannot win, they wake others in turn, for ever. So a waiter hears only nodes whose votes count for its claim, and
-// tries only if these can make a quorum. If it fails all the same, and no rival holds the lock, it pauses.
+// This file keeps waiters from haste. The release of each failed attempt wakes other waiters. If they try in vain, they
+// wake others in turn, for ever. So a waiter hears only nodes whose votes count for it, and tries only if these can
+// make a quorum. If it fails all the same, and no rival holds the lock, it pauses.
 
 const (
 	// maxHasty is how many attempts in a row a waiter makes in haste. Mostly the order of the queues ends a split with
@@ -46,8 +46,7 @@ func (h listening) freeLocked() claim.Nodes {
 }
 
 // isHopelessLocked reports whether h cannot win before more nodes are free. If a node that was taken wakes h, messages
-// of others may be lost. Then h tries, unless such an attempt was in vain not long ago, or late nodes are not heard:
-// what they were sent may reach them while others release.
+// of others may be lost. Then h tries, unless such an attempt was in vain lately, or late nodes are not heard.
 func (h listening) isHopelessLocked() bool {
 	if !h.areFewLocked() {
 		return false

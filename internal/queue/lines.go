@@ -55,8 +55,8 @@ func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 	return left
 }
 
-// collidesLocked reports whether another waiter that shares a name with w, but may stand in another line, is trying.
-// The two would take grants from each other.
+// collidesLocked reports whether another waiter that shares a name with w is trying. The two would take grants from
+// each other.
 func (ls *lines) collidesLocked(w *waiter) bool {
 	for _, name := range w.names {
 		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
@@ -160,7 +160,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 }
 
 // moveLocked makes w wait for another of its names. Unless queued says that nodes have its ticket for that name, it
-// asks at once: the name may have become free while nobody waited for it.
+// asks at once: the name may be free by now.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
@@ -185,8 +185,8 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
-// reconsiderLocked moves w after a late answer to its last attempt. Otherwise w could wait for a name that is free on a
-// quorum already, and that nobody will release.
+// reconsiderLocked moves w after a late answer to its last attempt. Otherwise w could wait for a name that is already
+// free on a quorum.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
 		ls.moveLocked(w, w.sight.keptBackBy(w.at), w.terms.Fair)
@@ -354,7 +354,7 @@ func (ls *lines) nudge(name string) {
 }
 
 // wake notes that the lock is free on node i, and that it is the turn of this process. message is false if a reply
-// tells that. wake leaves out except, which may be nil.
+// tells that. except, which may be nil, is left out.
 func (ls *lines) wake(name string, i int, message bool, except *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -448,12 +448,11 @@ func (s *silent) hasLocked(name string) bool {
 
 // A line holds the waiters of this process for one name, in the order of their tickets.
 //
-// Waiters with different settings stand in one line. A short node deadline or a long retry delay of the first must not
-// keep the others from a free lock: see first and pacer.
+// Waiters with different settings stand in one line: see first and pacer.
 //
-// A waiter for several names stands in the line of the name that keeps it back, and so keeps nobody from its other
-// names. In fair mode it stands in the lines of all its names. A waiter talks to the nodes only if it is the first in
-// all its lines. All lines have the same order, so that no two waiters stand in each other's way.
+// A waiter for several names stands in the line of the name that keeps it back, in fair mode in the lines of all. It
+// talks to the nodes only if it is the first in all its lines. These have the same order, so that no two waiters stand
+// in each other's way.
 type line struct {
 	waiters []*waiter
 	readers int           // among the waiters
@@ -468,9 +467,9 @@ type line struct {
 	roomOfWaiters [1]*waiter
 }
 
-// first returns the waiter at the head of the line. But if its last attempt heard no quorum, the next waiter with a
-// longer node deadline takes its place. That does not apply to lines with fair waiters for several names, which must
-// have the same place in all their lines. l may be nil.
+// first returns the waiter at the head of the line. If its last attempt heard no quorum, the next waiter with a longer
+// node deadline takes its place, except among fair waiters for several names, which must have one place in all their
+// lines. l may be nil.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
 		return nil
@@ -491,7 +490,7 @@ func (l *line) first() *waiter {
 	return first
 }
 
-// put adds w in its place. A new first tries at once, because it does not know what the former first was told.
+// put adds w in its place. A new first tries at once: it does not know what the former one was told.
 func (l *line) put(w *waiter) {
 	before := l.first()
 	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
@@ -543,8 +542,7 @@ func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.mean < l.first().mean
 }
 
-// findPacer chooses the pacer anew. No delay in the line is shorter than atLeast, so a first with that delay needs no
-// search.
+// findPacer chooses the pacer anew. A first with the delay atLeast, the shortest in the line, needs no search.
 func (l *line) findPacer(atLeast time.Duration) {
 	if l.pacer = l.first(); l.pacer == nil {
 		return
@@ -585,8 +583,8 @@ func (l *line) firstChanged(before *waiter) {
 	l.pacer.lookAgain()
 }
 
-// heldFor returns how much longer a lease of this process can hold the lock alone. That of a reader does not count: a
-// writer behind it must show its ticket, or the nodes would let in later readers of other processes.
+// heldFor returns how much longer a lease of this process can hold the lock alone. A reader's does not count: a writer
+// behind it must show its ticket, or the nodes would let in later readers.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0

@@ -1,9 +1,8 @@
 // Package queue waits for a claim that is taken.
 //
 // The waiters of one process for one name stand in a line, and only the first of them talks to the nodes. It puts its
-// ticket in the queue of each node. It tries again when a node wakes it, when this process has released the claim, when
-// what stood in its way has run out, or when its retry delay is over. A released lock may also pass to it by direct
-// hand-off, without the nodes knowing.
+// ticket in the queue of each node. It tries again when a node wakes it, this process has released the claim, what
+// stood in its way has run out, or its retry delay is over. A released lock may also pass to it by direct hand-off.
 package queue
 
 import (
@@ -20,8 +19,8 @@ import (
 
 // Lock acquires the claim of t for a user's call that began at start. It shares a hold of this process if it can.
 // Otherwise it makes a first attempt, unless others wait: see mayBarge. If that fails, it waits in line until it wins,
-// until limit tries are used up (0 is no limit), or until ctx is done. With limit 1 it joins no line: see tryPastSplit.
-// waits notes that the call has waited, also if it panics.
+// limit tries are used up (0 is no limit), or ctx is done. With limit 1 it joins no line: see tryPastSplit. waits notes
+// that the call has waited, also if it panics.
 //
 // A call that may share a hold waits in line without a first attempt, so that one of many such calls tries for all.
 func (g *Group) Lock(
@@ -89,14 +88,14 @@ type single struct {
 	called clock.Instant
 }
 
-// tryPastSplit makes the only attempt of a call, and repeats it after a split. Otherwise all of several calls that come
-// in the same moment may fail, although the claim was free. Random delays, longer if attempts take longer, keep their
-// repetitions apart. They end before the node deadline of the first attempt.
+// tryPastSplit makes the only attempt of a call, and repeats it after a split. Otherwise all calls of one moment may
+// fail, although the claim was free. Random delays, longer if attempts take longer, keep their repetitions apart. They
+// end before the node deadline of the first attempt.
 //
 // A call that hears a quorum of refusals before the first grant does not know of the split, and fails.
 //
-// Votes are also split if nodes differ in which permits are free. Only an attempt with a ticket is told which are free
-// on a quorum. So the first repetition learns that, and the second takes such a permit, both without a delay.
+// Votes are also split if nodes differ in which permits are free. Only an attempt with a ticket is told which are. So
+// the first repetition learns that, and the second takes one, both without a delay.
 func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
 	t := s.terms
 	l, o = s.tryOnce(ctx, start, false, nil)

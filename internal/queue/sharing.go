@@ -8,7 +8,7 @@ import (
 
 // A sharing finds the holds that readers can share. When a reader acquires a lock, those behind it in the line join its
 // hold, up to the first writer: a waiter that wants the lock alone. Readers that come soon after join it, too, while no
-// writer waits. Later readers ask the nodes, and so see the writers of other processes.
+// writer waits. Later ones ask the nodes, to see writers of other processes.
 type sharing struct {
 	lines *lines
 
@@ -18,8 +18,7 @@ type sharing struct {
 	openings map[lease.Likeness]*opening
 }
 
-// An opening is an attempt whose hold others may share. Calls that come meanwhile wait for it, so that the nodes do not
-// have a reader for each of them.
+// An opening is an attempt whose hold others may share. Calls that come meanwhile wait for it, which spares the nodes.
 type opening struct {
 	done chan struct{} // closed when others can join the hold, or there is none
 	won  bool          // valid once done is closed
@@ -50,7 +49,7 @@ func (s *sharing) joinableLocked(t *lease.Terms) *lease.Lease {
 }
 
 // joinOrOpen returns a lease that shares a hold, if need be after an attempt that is under way. Otherwise the call must
-// make its own attempt, and call done when others can join its hold or when it has failed.
+// make its own attempt, and call done when others can join its hold or it has failed.
 func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Lease, done func(won bool)) {
 	for {
 		hold, other, own := s.findOrOpen(t)
@@ -65,8 +64,8 @@ func (s *sharing) joinOrOpen(ctx context.Context, t *lease.Terms) (l *lease.Leas
 	}
 }
 
-// findOrOpen returns the hold that a call may share, or the attempt of another call that may win one, or else an
-// attempt of the call's own. While a writer waits it returns nothing.
+// findOrOpen returns the hold that a call may share, or another call's attempt, or else the call's own. While a writer
+// waits it returns nothing.
 func (s *sharing) findOrOpen(t *lease.Terms) (hold *lease.Lease, other, own *opening) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
@@ -96,8 +95,7 @@ func (s *sharing) opened(t *lease.Terms, own *opening, won bool) {
 	close(own.done)
 }
 
-// await reports whether the attempt has won. It waits no longer than the node deadline of t, because an observer may
-// hold up the other call.
+// await reports whether the attempt has won. Observers may hold it up, so the wait ends at the node deadline of t.
 func (o *opening) await(ctx context.Context, t *lease.Terms) (won bool) {
 	t.Keeper.Pause(ctx, t.Timing.NodeTimeout, o.done)
 	select {
@@ -122,8 +120,8 @@ func (s *sharing) share(hold *lease.Lease, w *waiter) {
 	}
 }
 
-// shareLocked lets readers join hold: at once those in the line up to the first writer. The caller must unlock
-// lines.mu, and then tell them to look again.
+// shareLocked lets readers join hold: at once those in the line up to the first writer. The caller unlocks lines.mu and
+// tells them to look again.
 func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	s.put(hold)

@@ -13,21 +13,20 @@ import (
 // This file is about attempts whose votes were split. A waiter that then waits for late nodes is patient.
 
 const (
-	// maxRepeats is how often a call repeats its only attempt after a split. If five processes start at once on five
-	// nodes, 70 % of the cases have no winner without a repetition, and none of 4000 with three.
+	// maxRepeats is how often a call repeats its only attempt after a split. Of five processes at once on five nodes,
+	// nobody wins in 70 % of the cases without a repetition, and in none of 4000 with three.
 	maxRepeats = 3
 
-	// minJitter is the least range of the random delay before the first repetition. In a simulation of two zones 3 ms
-	// apart, with a silent fifth node, nobody got a free lock in 3.5 % of the cases with 4 ms, and in at most 0.3 %
-	// with 16 ms.
+	// minJitter is the least range of the random delay before the first repetition. With two zones 3 ms apart and a silent
+	// fifth node, nobody got a free lock in 3.5 % of simulated cases with 4 ms, and in at most 0.3 % with 16 ms.
 	minJitter = 16 * time.Millisecond
 
-	// splitFor is how long the same keys must be in the way before a waiter is patient. Rivals come and go in that
-	// time. The keys of a client that crashed stay, and only late nodes can then give the lock.
+	// splitFor is how long the same keys must be in the way before a waiter is patient. Rivals come and go in that time;
+	// keys of a crashed client stay, and only late nodes can then give the lock.
 	splitFor = time.Second
 
-	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts. They would still be on
-	// their way to late nodes when a waiter needs these.
+	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts, which would pile up on the
+	// way to late nodes.
 	quietAfter = splitFor / 4
 
 	// sameEnd is how much the end of a key may seem to move: answers take different times.
@@ -42,7 +41,7 @@ type splits struct {
 
 	answered claim.Nodes // had answered the last of these
 
-	// From ended on, for that long, the waiter tries only if the name is free on a quorum of nodes that are not late.
+	// For that long from ended on, the waiter tries only if the name is free on a quorum without late nodes.
 	ended time.Time
 	quiet time.Duration
 }
@@ -78,8 +77,8 @@ func (s *splits) note(o lease.Outcome, began time.Time) {
 	}
 }
 
-// seen returns what is in the way on a node that has refused with d: the same as before if it ends at the same time, or
-// if that is not known and all attempts are split.
+// seen returns what is in the way on a node that has refused with d: the same as before if it ends then, or if that is
+// not known and all attempts are split.
 func (f foreign) seen(d claim.Detail, split bool, now time.Time) foreign {
 	var ends time.Duration
 	if d.Wait != claim.Never {
@@ -104,8 +103,8 @@ func (s *splits) pause() time.Duration {
 
 func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0 }
 
-// beQuiet makes the waiter quiet if keys that stay are in the way, but on no quorum. After splitFor it must also have
-// found something in the way on all nodes: another waiter may have the free ones, and wait for the late ones.
+// beQuiet makes the waiter quiet if keys that stay are in the way, but on no quorum. After splitFor something must be
+// in the way on all nodes: another waiter may have the free ones, and wait for the late ones.
 func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
 	s.ended, s.quiet = time.Now(), 0
 	if o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
@@ -123,7 +122,6 @@ func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
 
 func (s *splits) untilQuiet() time.Time { return s.ended.Add(s.quiet) }
 
-// old returns the nodes with keys that are at least that old.
 func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
 	for i, f := range s.keys {
 		if f.age() >= age {
@@ -149,8 +147,8 @@ func (f foreign) age() time.Duration {
 
 const maxLeftovers = 1000
 
-// leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out. Later
-// calls need not wait for splitFor again.
+// leftovers are keys for which a waiter has been patient, by the first name of its claim, until they run out: later
+// calls skip splitFor.
 type leftovers struct {
 	mu     sync.Mutex // guards what follows
 	byName map[string][]foreign

@@ -35,8 +35,8 @@ type subscriber struct {
 }
 
 // A session is one set of subscriptions. A node has answered once it can be heard, or its subscription has failed. The
-// session is ready when all nodes have answered, or wakeGrace after a quorum has. Without this grace each later answer
-// would cause an attempt.
+// session is ready when all nodes have answered, or wakeGrace after a quorum has, because each later answer causes an
+// attempt.
 type session struct {
 	subscriber    *subscriber
 	set           *quorum.Set
@@ -127,8 +127,8 @@ func listenThrough(p wire.Pool) (s wire.Subscriber, own wire.Pool) {
 	return s, own
 }
 
-// learn notes whether node i can be heard. late says that waiters may have tried without hearing it, covers that from
-// now on no release by force goes unheard, and first that this is so for the first time.
+// learn notes whether node i can be heard. late says that waiters may have tried without hearing it, covers that no
+// release by force goes unheard from now on, and first that this is new.
 func (s *session) learn(i int, heard bool) (late, covers, first bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
@@ -210,7 +210,6 @@ func (s *subscriber) stop(still func() bool) (stopped bool) {
 	return true
 }
 
-// A listener receives what a node sends.
 type listener struct {
 	session *session
 	node    *quorum.Node

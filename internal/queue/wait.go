@@ -59,7 +59,6 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	return true
 }
 
-// run waits until c has the lock or must give up.
 func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
 	returned := false
 	defer func() { // also after a panic
@@ -227,7 +226,6 @@ func (c *call) listening() listening {
 	return listening{&c.waiter, c.group.Rash, c.split != nil && c.split.arePatient()}
 }
 
-// due asks view.next what c must do now.
 func (c *call) due() (event, time.Time) {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -257,8 +255,8 @@ func (c *call) due() (event, time.Time) {
 	return v.next(c.agenda)
 }
 
-// hears is subscriber.hears for c. The very first attempt does not wait to hear nodes: it may succeed, and is repeated
-// if it fails. The caller holds lines.mu.
+// hears is subscriber.hears for c. The first attempt does not wait to hear nodes: it may succeed, and is repeated
+// otherwise. The caller holds lines.mu.
 func (c *call) hears() (from time.Time, listens bool) {
 	if c.why == nil || !c.terms.Fair && (c.queueless || c.agenda.followsRelease) {
 		return time.Time{}, true
@@ -306,8 +304,8 @@ func (c *call) lastOutcome() lease.Outcome {
 }
 
 // begin starts an attempt of c, or returns nil if c must not try. poll says that the retry delay is the only reason. A
-// poll is made although this process seems to hold the lock, because it may have been released elsewhere. Except in
-// fair mode, a poll takes a free lock out of turn.
+// poll is made although this process seems to hold the lock, which may be released elsewhere. Except in fair mode, it
+// takes a free lock out of turn.
 func (c *call) begin(poll, last bool) *turn {
 	ls, w := &c.group.lines, &c.waiter
 	ls.mu.Lock()
@@ -315,8 +313,8 @@ func (c *call) begin(poll, last bool) *turn {
 	if c.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	// Two kinds of attempts respect no queue: one right after a release of this process, and the first one of a reader
-	// that may share a hold, which is like that of a call that barges.
+	// Two kinds of attempts respect no queue: one right after a release of this process, and, like that of a call that
+	// barges, the first one of a reader that may share a hold.
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
@@ -363,7 +361,7 @@ func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease,
 }
 
 // try makes the attempt. Its failure is conclusive if c can hear the nodes, has waited long enough for that, or uses no
-// queues. Otherwise c may miss a message, and end makes it try again as soon as it can hear the nodes.
+// queues. Otherwise end makes c, which may miss a message, try again as soon as it can hear the nodes.
 func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
 	s := &c.group.subscriber
 	switch {
@@ -442,12 +440,12 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	}
 }
 
-// earlyShows is how many of its first retry delays make a resting waiter show its ticket at once, to see soon a release
-// without a message.
+// earlyShows is how many first retry delays make a resting waiter show its ticket at once, to see a release without a
+// message.
 const earlyShows = 2
 
 // A waiter that the nodes can wake rests: its retry delays pass without an attempt, and it shows its ticket every half
-// second. The reply tells whether the lock is free. A waiter whose retry delay the user has chosen does not rest.
+// second. The reply tells whether the lock is free. With a retry delay of the user's it does not rest.
 
 // isWakableLocked reports whether the nodes can wake w, the first in its line.
 func (g *Group) isWakableLocked(w *waiter) bool {

@@ -62,7 +62,7 @@ const (
 
 // stands returns the names of the lines in which w stands: in fair mode all, otherwise the one that it waits for. In
 // either mode only news of that one make it try. Otherwise two waiters could wake each other for ever: each failed
-// attempt takes their free names for a moment, and its release wakes the waiters for these.
+// attempt takes free names for a moment, and its release wakes waiters for these.
 func (w *waiter) stands() []string {
 	if w.terms.Fair {
 		return w.names
@@ -79,8 +79,8 @@ func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.ter
 // isQueued reports whether the ticket of w may be in a node's queue.
 func (w *waiter) isQueued() bool { return len(w.entered) > 0 }
 
-// compare orders waiters in every line as their tickets are ordered. Otherwise nodes could tell that it is the turn of
-// one that is not the first. Only waiters that came in the same microsecond may be in the other order.
+// compare orders waiters as their tickets are ordered, or nodes could wake one that is not the first. Only waiters of
+// the same microsecond may be in the other order.
 func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
 		cmp.Compare(other.terms.Priority, w.terms.Priority),
@@ -180,8 +180,8 @@ func (s *sight) addLate(other *sight) {
 }
 
 // keptBackBy returns the index of the line that has kept the attempt back: one that keepsBack, or else one that
-// isTaken. It prefers was, for which the waiter has waited, and then the first. So it seldom matters which nodes have
-// answered first, and the waiter does not move back and forth.
+// isTaken. It prefers was, for which the waiter has waited, and then the first, so that the waiter does not move back
+// and forth.
 func (s *sight) keptBackBy(was int) int {
 	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
 		if is(was) {

@@ -19,7 +19,7 @@ const maxDenials = 1000
 const noSHAFor = time.Minute
 
 // denials are what a node has denied, by the names of locks: a user may lack the permission for some queues only, and a
-// cluster may keep only some on another node than their locks.
+// cluster keep only some apart from their locks.
 type denials struct {
 	until   atomic.Int64 // monotonic time when the last is forgotten
 	told    atomic.Bool
@@ -56,7 +56,7 @@ func (d *denials) Denies(name string) {
 func (d *denials) Doubts() bool { return d.doubted.Load() != nil }
 
 // Allows notes that the node has executed a script on the lock. It returns the doubted denial of the queue if observers
-// are to be told of it.
+// are to be told.
 func (d *denials) Allows(name string) error {
 	in := d.doubted.Load()
 	if in == nil || in.name != name || !d.doubted.CompareAndSwap(in, nil) || d.told.Swap(true) {
@@ -112,8 +112,8 @@ func (d *denials) hasDeniedLocked(name string, now time.Duration) bool {
 	return known && now < until
 }
 
-// DeniesQueues guesses whether the node denies the queues of these locks. A command may rely on that if leaving the
-// queue out costs only a wake-up.
+// DeniesQueues guesses whether the node denies the queues of these locks. That will do if leaving the queue out costs
+// only a wake-up.
 func (d *denials) DeniesQueues(names []string) bool {
 	return d.any(func(d *denials, now time.Duration) bool {
 		return d.user != 0 && now < d.user || len(names) == 1 && d.hasDeniedLocked(names[0], now)
@@ -135,7 +135,7 @@ func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 }
 
 // NoteScript returns what the error of a script by its SHA1 means: see wire.OfScript. It remembers a node without
-// EVALSHA: a slow one answers when the others have decided, and nothing more is sent.
+// EVALSHA: to a slow one nothing more is sent, because the others have decided.
 func (d *denials) NoteScript(err error) error {
 	err = wire.OfScript(err)
 	if wire.LacksSHA(err) {

@@ -15,8 +15,8 @@ type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// A guard is the restart guard of a node. After a restart the node may have forgotten what it granted, so its grants do
-// not count for a while.
+// A guard is the restart guard of a node, which may have forgotten its grants: after a restart new ones do not count
+// for a while.
 type guard struct {
 	covers time.Duration // the longest TTL that a restart may make it forget; 0: no guard
 	tenant *tenant
@@ -31,8 +31,8 @@ const uptimeGranularity = time.Second
 
 // Distrust returns why the node's votes do not count, nil if they do. sent is a time before the request was sent. A
 // restarted node counts again once every lock that it may have forgotten has expired on the other nodes, and margin has
-// passed, which keeps fencing tokens in order (see margin in internal/lease). If the address led to another server
-// before, the guard begins with this answer.
+// passed (see margin in internal/lease). If the address led to another server before, the guard begins with this
+// answer.
 func (g *guard) Distrust(s *wire.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case g.covers == 0:
@@ -75,7 +75,7 @@ type tenant struct {
 const maxStartError = 5 * time.Second
 
 // meet notes that s has answered. moved reports whether the address led to another server before, here for how long it
-// has led to s. A server that started after that one had last answered may be it, restarted: only its age counts.
+// has led to s. If s started after that one had last answered, it may be that one, restarted, and only its age counts.
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

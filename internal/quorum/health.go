@@ -16,8 +16,7 @@ import (
 const healthPause = time.Second
 
 // deniedPause is for how long a node that denies some names, and grants others, is not down for that again: it would go
-// down and up with each name. But one that has granted nothing for healthPause, and denies new names, seems to deny
-// all.
+// down and up with each name. But one that grants nothing for healthPause, and denies new names, seems to deny all.
 const deniedPause = time.Hour
 
 const maxDeniedNames = 100

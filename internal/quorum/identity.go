@@ -11,7 +11,7 @@ import (
 )
 
 // This file tells which server answers for a node. Two nodes of one set that are one server count once: otherwise two
-// quorums might share no server. Locks go on while the distinct servers are a quorum of all nodes.
+// quorums might share no server.
 //
 // In joint sets, a server that two nodes lead to counts only in sets that have both: one address may be wrong. With the
 // sets {1, 2, 3} and {1, 2, 4}, an address of 4 that leads to server 3 would otherwise let joint processes win on
@@ -75,9 +75,8 @@ func (s *servers) areOne(a, b int) bool {
 // IsIdentified reports whether Identify has nothing to ask.
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
-// FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are: the first one,
-// unless an earlier one has asked all the clients, and the next after IdentifyLater. So a dead node delays few. For joint
-// sets Identify asks.
+// FirstToIdentify reports whether the caller's acquire must wait to learn which servers the nodes are: the first with
+// these clients, and the next after IdentifyLater. So a dead node delays few. For joint sets Identify asks.
 func (s *servers) FirstToIdentify() bool {
 	known := s.identity
 	if s.joint {

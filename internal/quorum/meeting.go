@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one: a wrong address must not help
-// the first acquire to win. Calls that come meanwhile wait, each for its own IdentifyTimeout.
+// Identify asks the nodes of joint sets which servers they are, if two may be one: a wrong address must not help the
+// first acquire to win. Other calls wait, each for its own IdentifyTimeout.
 func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
 	if s.IsIdentified() {
 		return false

@@ -8,13 +8,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file gives the opening of connections a deadline of its own. A far node answers a dial and a greeting only after
-// several round trips. So its node deadline begins when its connection is open. That costs validity, at most half of
-// the expiry.
+// This file gives the opening of connections its own deadline. A far node answers dial and greeting only after several
+// round trips, so its node deadline begins when its connection is open. That costs validity, at most half of the
+// expiry.
 //
 // A stopped machine may accept a dial and answer no greeting. So a node that has accepted must give a sign of life
-// within Limits.Reach. The same holds for the dial of a late node, and while the votes are split, because the round
-// then keeps others from the nodes that have granted.
+// within Limits.Reach. The same holds for the dial of a late node, and while votes are split, because the round then
+// keeps others from nodes.
 
 // maxApart bounds Limits.Reach once another node has answered, maxSplit if votes are split.
 const (
@@ -99,7 +99,7 @@ func (r *Round) leftToAnswer(i int, l wire.Link, limits Limits, began time.Durat
 }
 
 // connecting returns how long to wait for other nodes after the decision: until the node deadline of those whose
-// connection has opened since, and a little for those that are opening it.
+// connection has opened since, and a little for others.
 func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,8 +29,8 @@ type Brief struct {
 	Patient bool // a split round does not end early
 	Tallies bool // the operation is a claim.Tallier
 
-	// A blocked extension or check goes on for a while if missing nodes could prove a loss. Refusals prove it; with
-	// Heals, only if something else is in the way.
+	// A blocked extension or check goes on for a while if missing nodes could prove a loss, by refusals; with Heals, only
+	// if something else is in the way.
 	Disproves, Heals bool
 }
 
@@ -108,8 +108,8 @@ type Tracer interface {
 	// TracesVotes reports whether Voted does anything.
 	TracesVotes() bool
 
-	// Voted tells a node's first answer in a round. ctx is that of the call. later says that observers are told on
-	// another goroutine, because the caller must go on.
+	// Voted tells a node's first answer in a round. ctx is that of the call. later says that observers are told on another
+	// goroutine.
 	Voted(ctx context.Context, v Voted, later bool)
 
 	// NodeDown tells that a node has failed. omitted is how often it has gone down since its last NodeDown.

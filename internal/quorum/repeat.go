@@ -7,8 +7,7 @@ import (
 
 // This file asks a node once more whose connection was lost before the answer: while a process was frozen, or its
 // network gone, the other end may have closed all connections. The pool cannot send again, because the node may have
-// executed the command. A round can, because its operation counts both: a release is repeated for as long as the first
-// may still be executed (see lease.Release).
+// executed the command. A round can, because its operation counts both commands, and so does the release.
 
 // A repeated is a Round that receives the answer to the second command.
 type repeated Round

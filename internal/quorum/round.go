@@ -15,8 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// A Round is one command on its way to all nodes, and their votes. It is decided as soon as no further vote can change
-// its answer. Every operation runs as a round.
+// A Round is one command on its way to all nodes, and their votes. It is decided once no vote can change its answer.
+// Every operation runs as a round.
 type Round struct {
 	set   *Set
 	op    Operation
@@ -210,7 +210,6 @@ func (r *Round) commandLocked(i int) []any {
 	return c.Command.Args
 }
 
-// send sends req, which is filled in, to node i.
 func (r *Round) send(i int, req wire.Request) error {
 	record, records := r.op.(Recorder)
 	if records {
@@ -315,8 +314,8 @@ func (untold) Error() string { return "it was too late to ask the node why it ha
 // NotCounted implements NotCounted.
 func (untold) NotCounted() {}
 
-// resend sends the script to node i, once, in full if it lacks it, and only while the vote is open: later the value may
-// have been released, and nothing that can set it may follow. r.mu keeps the vote open.
+// resend sends the script to node i, once, in full if it lacks it, and only while r.mu keeps the vote open: after a
+// release of the value nothing may set it.
 func (r *Round) resend(i int, lacks bool) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -364,7 +363,7 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 }
 
 // Again sends the command of an undecided round again to nodes that have not answered, or have failed. A failure is a
-// vote only when no other sending is under way. Votes must be counted plainly: a Tally takes none back.
+// vote only when no other sending is under way. There must be no Tally, which takes no vote back.
 func (r *Round) Again() {
 	refusals := r.sendAgain()
 	for i, err := range refusals {
@@ -402,7 +401,7 @@ func (r *Round) sendAgain() (refusals []error) {
 }
 
 // Cast counts node i's vote, sets *v to what counts, and traces it. by is the server process that gave it, or nil.
-// missed reports that it came too late, although the round is not won and the node has not refused.
+// missed reports that it came too late to a round that is not won, and is no refusal.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	late, missed := r.add(i, v, by)
 	if v.Choice != claim.Pending { // otherwise it is asked again
@@ -411,8 +410,7 @@ func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 	return missed
 }
 
-// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because the caller must
-// go on.
+// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
 	late, _ := r.add(i, &v, nil)
@@ -437,8 +435,8 @@ func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	}
 }
 
-// takeTrace returns the trace for node i's first answer. After the last one r drops it: a release may go on for hours,
-// and must not keep its caller's context in memory.
+// takeTrace returns the trace for node i's first answer. After the last one r drops it: a release of hours must not
+// keep its caller's context in memory.
 func (r *Round) takeTrace(i int) (t trace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -678,8 +676,8 @@ func (r *Round) standingLocked() claim.Standing {
 }
 
 // isFinal reports whether the answer can be given after votes that prove s. A blocked acquire must also say why. Dead
-// nodes may fail faster than live nodes refuse, so it waits for these, at most for the node deadline. That is safe: it
-// undoes its grants.
+// nodes may fail before live nodes refuse, so it waits for these, at most for the node deadline. It undoes its grants,
+// so that is safe.
 func (r *Round) isFinal(s claim.Standing) bool {
 	if s.Won || !s.Blocked {
 		return s.Won
@@ -692,7 +690,7 @@ func (r *Round) isFinal(s claim.Standing) bool {
 }
 
 // mayBeDisprovedLocked reports whether missing nodes that are not late could prove a loss. A dead node fails before
-// others refuse. If the round ended then, the holder would learn of its loss only at the end of its validity.
+// others refuse, and the holder should not learn of its loss only at the end of its validity.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
@@ -723,8 +721,8 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and wakes the caller that waits. It calls only what keeps the order of
-// mutexes in the package comment of lease: Round.mu is held.
+// decideLocked makes a won round take effect, and wakes the caller that waits. Round.mu is held: it must keep the order
+// of mutexes (see package lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
@@ -790,7 +788,7 @@ func NoAnswerWithin(within time.Duration) error {
 // (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, and only
 // if Prepare was told so.
 //
-// The Close of a Redsync ends each lease, which closes l.Over. One channel for all rounds would make them contend.
+// The Close of a Redsync ends each lease, which closes l.Over.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only for linger
 	if r.all != nil {
@@ -834,8 +832,8 @@ func HasWaited(ctx context.Context) bool {
 	return is
 }
 
-// cut returns the result of a round that ctx has ended. If that was Waited, nodes without a vote have failed, because
-// the caller is told no error of ctx.
+// cut returns the result of a round that ctx has ended. With Waited, nodes without a vote have failed: the caller is
+// told no error of ctx.
 func (r *Round) cut(ctx context.Context) Result {
 	w, is := context.Cause(ctx).(Waited) //nolint:errorlint // nobody wraps it
 	if !is {
@@ -851,7 +849,7 @@ func (r *Round) cut(ctx context.Context) Result {
 }
 
 // linger waits for the other votes, until the node deadline. It returns the error of nodes without one, nil if nobody
-// waited so long. A failed acquire does not wait for late nodes, because it keeps others from those that have granted.
+// waited so long. A failed acquire, which keeps others from nodes, does not wait for late ones.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := max(l.Node-took, r.connecting(l, took)), NoAnswerWithin(l.Node)

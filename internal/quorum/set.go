@@ -2,7 +2,7 @@
 //
 // A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
 // Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
-// themselves: a release repeats its command, and a fill is for single nodes.
+// themselves.
 package quorum
 
 import (

@@ -10,9 +10,8 @@ import (
 )
 
 // This file ends an acquire early whose votes are split: several callers have taken some nodes each, and only silent
-// nodes could give one of them a quorum. Otherwise all would wait for the node deadline and refuse one another, and the
-// next attempts would be split again. Giving up is always safe, because the release of a failed attempt follows the
-// acquire to all nodes.
+// nodes could give one of them a quorum. Otherwise all would wait for the node deadline, and the next attempts would be
+// split again. Giving up is safe: the release follows the acquire to all nodes.
 
 // WaitOutSplits turns the early end off, for tests, before s is used.
 func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
@@ -60,8 +59,8 @@ func (r *Round) postponeLocked() bool {
 	return left > 0
 }
 
-// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, so that a
-// caller learns which node is late while others refuse it.
+// silentLocked returns for how long missing nodes that are not late have been silent. Earlier requests count, to show
+// which node is late while others refuse.
 func (r *Round) silentLocked() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	awaited := r.missingLocked() &^ r.set.known.late.load()
@@ -99,8 +98,8 @@ func (r *Round) NoteLate(i int, reply wire.Reply) {
 	}
 }
 
-// noteTooLateLocked notes an answer after the round's patience, because a caller that gave up earlier has not noted
-// which nodes were missing.
+// noteTooLateLocked notes an answer after the round's patience: a caller that gave up earlier has not noted the missing
+// nodes.
 func (r *Round) noteTooLateLocked(i int) {
 	now := clock.Now().Mono
 	if now <= r.inTime {

@@ -23,8 +23,8 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
-// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough,
-// because a reset is expensive.
+// A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough:
+// a reset is expensive.
 type roundTimer struct {
 	decided chan struct{} // has room for one, so Decided does not block
 
@@ -54,8 +54,8 @@ func (t *roundTimer) start(l Limits) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon. All missing nodes have been silent for that long. It returns how soon at the
-// latest, and whether that is sooner than before.
+// hasten makes the deadline come soon. silent is how long all missing nodes have been. It returns how soon at the
+// latest, and whether that is sooner.
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 }
 
 // postpone makes the deadline come later if a missing node has answered since hasten, and returns for how much longer
-// the round is patient. Without hasten it is not: patient is no later than the deadline.
+// the round is patient. Without hasten it is not.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +126,8 @@ func (t *roundTimer) armLocked(after time.Duration) {
 	t.timer.Reset(after)
 }
 
-// stop retires t: the round, which the caller has given up, may still call Decided. A timer that ran on would keep the
-// round in memory, perhaps for hours.
+// stop retires t: the round, which was given up, may still call Decided. A running timer would keep it in memory,
+// perhaps for hours.
 func (t *roundTimer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

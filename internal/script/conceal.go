@@ -6,7 +6,7 @@ import (
 )
 
 // Conceal cuts off the text of err, a node's error to c, before the first argument of c that is no key. Errors go to
-// logs, and whoever knows the value of a lock can release it.
+// logs, and anybody with the value of a lock can release it.
 func (c Command) Conceal(err error) error {
 	keys, secrets := c.split()
 	if len(secrets) == 0 {

@@ -11,8 +11,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
-// This file reads what a node has of a lock, without changing it.
-
 //go:embed inspect.lua
 var inspect string
 
@@ -47,7 +45,7 @@ func (r *request) inspects(locks, queues int) Command {
 	return r.command()
 }
 
-// A Report is what a node has of a lock, without readers and waiters whose time has run out by the node's clock.
+// A Report is what a node has of a lock, without readers and waiters whose time is up by its clock.
 type Report struct {
 	Holds     []Held
 	Tickets   [][]string // by queue: the waiters in order, each with its kind
@@ -114,7 +112,6 @@ func DurationOf(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// addHold adds a writer's value, or one for each reader.
 func (r *Report) addHold(h Held, now int64) {
 	readers, ok := readersIn(h.Value, now)
 	if !ok {
@@ -129,7 +126,7 @@ func (r *Report) addHold(h Held, now int64) {
 
 const deadlineDigits = 13
 
-// readersIn returns the readers in the text of a lock that are not gone, false for a writer's value: see readers.lua.
+// readersIn returns the readers in the text of a lock that are not gone, false for a writer's value.
 func readersIn(text string, now int64) (readers []Held, ok bool) {
 	rest, ok := strings.CutPrefix(text, readersPrefix)
 	if !ok || rest == "" {

@@ -5,10 +5,7 @@ import (
 	"strings"
 )
 
-// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. Elsewhere a slot is a
-// semaphore's.
-
-// sides are the ends of the side keys, those beside a lock's own, except slots, which end in a number.
+// sides are the ends of the keys beside a lock's own, in its slot of a Cluster, except slots, which end in a number.
 var sides = []string{slotQueueSide, queueSide, fenceSide}
 
 // A number follows slotSide. slotQueueSide is not ":slot:queue": the semaphore {b} and the lock {b}:slot would have one
@@ -23,8 +20,8 @@ const (
 
 // QueueKey returns the key of the queue of name's waiters.
 //
-// Side keys have name's hash tag; without one, name is their tag. If name has no tag but a closing brace (a}b), they
-// are not in its slot: a Cluster refuses commands with both.
+// Side keys have name's hash tag; without one, name is their tag. If name has only a closing brace (a}b), they are not
+// in its slot, and a Cluster refuses commands with both.
 func QueueKey(name string) string { return sideKey(name, queueSide) }
 
 // FenceKey returns the key of name's fencing register.
@@ -58,8 +55,8 @@ func cutSlot(key string) (base string, ok bool) {
 	return key[:at], err == nil && slot >= 0 && strconv.Itoa(slot) == number
 }
 
-// sideKey returns the side key of name that ends in side. The name follows its tag, or the locks b and {b} would share
-// a side key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
+// sideKey returns the side key of name that ends in side. The name follows its tag, or b and {b} would share a side
+// key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {
@@ -68,7 +65,7 @@ func sideKey(name, side string) string {
 	return "{" + name + "}" + side
 }
 
-// hashTag returns the part of a key that Redis Cluster hashes, "" if that is the whole key.
+// hashTag returns what Redis Cluster hashes of a key, "" if that is all of it.
 func hashTag(key string) string {
 	_, after, open := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(after, "}")

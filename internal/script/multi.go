@@ -2,8 +2,6 @@ package script
 
 import "fmt"
 
-// This file reads the answers about several names.
-
 // Names is a set of the names of one claim, as bits.
 type Names uint64
 

@@ -2,11 +2,11 @@ package script
 
 import "github.com/seed14bd9ef4/redsync/internal/wire"
 
-// This file makes commands of newer servers that do what a script does in the usual case. Any other answer than the
-// usual one is followed by the script, which says what it is.
+// This file makes commands of newer servers that do what a script does in the usual case. After any other answer the
+// script says what it is.
 //
-// An extension stays a script. SET with IFEQ can shorten a TTL: if it comes late, after the user has shown the value to
-// code that has extended the lock for longer, two may hold the lock. PEXPIRE with GT does not look at the value.
+// An extension stays a script. SET with IFEQ can shorten a TTL: a late one, after code that was shown the value has
+// extended the lock for longer, could admit a second holder. PEXPIRE with GT does not look at the value.
 
 // A native is what a script can be replaced by.
 type native uint8
@@ -32,9 +32,9 @@ func (c Command) native() native {
 	return noNative
 }
 
-// Native returns the native command that stands for c on a node with these abilities, 0 for none. A DELEX is tried with
-// the script behind it, and then has EXISTS there: a user who lacks both permissions would make two entries in an ACL
-// LOG.
+// Native returns the native command that stands for c on a node with these abilities, 0 for none. A DELEX is first
+// tried with the script behind it, later with EXISTS: a user who lacks both permissions would make two entries in an
+// ACL LOG.
 func (c Command) Native(may, proved wire.Native) wire.Native {
 	switch c.native() {
 	case deletes:
@@ -87,7 +87,7 @@ var One any = int64(1)
 // Zero is what EXISTS answers if there is no key.
 var Zero any = int64(0)
 
-// DoneBy returns what the script of c would have answered, if the answer to its native form is the usual one.
+// DoneBy returns what the script of c would have answered, if reply is the usual one to its native form.
 func (c Command) DoneBy(reply wire.Reply) (value any, done bool) {
 	if c.native() == setsAll {
 		return Granted, reply.Err == nil && reply.Value == One

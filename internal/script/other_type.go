@@ -2,7 +2,7 @@ package script
 
 import "strings"
 
-// A WrongType is what an error of read.lua says of a key that is not the library's.
+// A WrongType is what read.lua says of a key that is not the library's.
 type WrongType struct {
 	Key  string // a long one is cut, and ends in "..."
 	Type string // such as "list"; "" if the user may not ask for it

@@ -16,7 +16,7 @@ import (
 //
 //	26 random characters, "~", the process (16 digits), a space, the time (13 digits), a space, the label
 //
-// The time is in milliseconds since 1970. Only people read the form: to every script a value is any text.
+// The time is in milliseconds since 1970. Scripts take any text as a value.
 
 // An Owner is what a value says of its holder.
 type Owner struct {
@@ -38,7 +38,7 @@ const (
 )
 
 // OwnedValue returns a value that says its owner, from a text of crypto/rand.Text and a label that CheckLabel accepts.
-// A time before 1970 or after 2286 is cut: a wrong clock does not change the form.
+// A time before 1970 or after 2286 is cut.
 func OwnedValue(random string, p Process, at time.Time, label string) string {
 	var room [ownerLength + MaxLabel]byte // so that only the result is allocated
 	b := append(room[:0], random...)
@@ -85,8 +85,8 @@ func IDOf(value string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// Forced begins the message that a lock of the process was released by force, before the IDOf its value. The name of a
-// lock may look like it, so nobody relies on it.
+// Forced begins the message that a lock of the process was released by force, before the IDOf its value. A lock's name
+// may look like it, so nobody relies on it.
 const Forced = "forced "
 
 const (
@@ -101,9 +101,9 @@ const LabelRange = "1 to 128 bytes of UTF-8, without control characters, invisib
 
 // CheckLabel returns what is wrong with a label, nil if nothing is.
 //
-// People read labels in terminals. So nothing in it acts on the terminal, breaks the line (U+2028) or turns the text
-// around it (U+202E). Nothing is invisible, such as U+200B or a space at an end, or labels that look the same would
-// differ. That also refuses the joiners U+200C and U+200D, which some scripts use inside words.
+// People read labels in terminals. So nothing in one acts on the terminal, breaks the line (U+2028) or turns the text
+// around it (U+202E), and nothing is invisible, such as U+200B or a space at an end. That also refuses the joiners
+// U+200C and U+200D, which some scripts use inside words.
 func CheckLabel(label string) error {
 	switch {
 	case label == "":

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
-// set. Extend, Heal, Valid and Shorten serve for slots, too.
+// This file makes the commands of a semaphore. It has a slot for each permit: a key that one holder at a time can set.
+// Extend, Heal, Valid and Shorten serve for slots, too.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -111,7 +111,7 @@ func (s *Semaphore) Permits() int { return s.n }
 // Queue returns the key of the queue.
 func (s *Semaphore) Queue() string { return s.queue.(string) }
 
-// key returns the key of a slot, even of one beyond n: a process with more permits may have given its hold to this one.
+// key returns the key of a slot, even beyond n: a process with more permits may have given its hold to this one.
 func (s *Semaphore) key(slot int) any {
 	if slot < s.n {
 		return s.slots[slot]
@@ -130,7 +130,7 @@ func (s *Semaphore) Keys(slots Slots) (keys []any) {
 	return keys
 }
 
-// Lock returns the Lock of slots, by what Keys returns, with a value, a string.
+// Lock returns the Lock of slots, by what Keys returns.
 func (s *Semaphore) Lock(keys []any, value any) Lock { return Lock{keys, value, &s.keys} }
 
 // An Order is the order in which a node tries slots: those of Front, then the others, each cyclically from First on.
@@ -165,7 +165,7 @@ type Entering struct {
 }
 
 // EnterPermits sets the first free slots to value for ttl milliseconds: as many as e wants, or none. A ticket of place
-// enters the queue first: see enter_permits.lua. Entering.Parse reads the reply.
+// enters the queue first. See enter_permits.lua.
 func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) Command {
 	r := newRequest(enterPermitsScript, keyCount+1+s.n+8)
 	if e.Order.Front == (Slots{}) {
@@ -216,7 +216,6 @@ func (e Entering) Parse(reply any, n int) (EnteredPermits, error) {
 	return EnteredPermits{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// parseFour reads an array: see enter_permits.lua.
 func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool) {
 	const refused, granted, wasThere = 0, 1, 2
 	what, isWhat := parts[0].(int64)
@@ -262,8 +261,8 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. For
-// one slot Release does. Slots of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
+// ReleaseSlots gives back the slots of gives that have the value, and changes the queue: see release_permits.lua. Slots
+// of keeps count, but stay. The reply is Mine if at least weight slots, as many as a lease has, had the value, else
 // Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+8+len(turnover.Leave))

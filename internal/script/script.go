@@ -1,5 +1,5 @@
-// Package script holds the Lua scripts that nodes run, one per operation. Each touches only the keys that it is given,
-// and says at its top what it does and replies. A function that returns a Command sends nothing.
+// Package script holds the Lua scripts that nodes run, one per operation. Each touches only its keys, and says at its
+// top what it does and replies. A function that returns a Command sends nothing.
 package script
 
 import (
@@ -86,7 +86,7 @@ var (
 	validScript   = newScript(valid)
 )
 
-// newScript returns a script that is completed when it is first needed, or every importing program would pay for that.
+// newScript returns a script that is completed when it is first needed, to spare programs that only import it.
 func newScript(script string) *wire.Script {
 	return wire.NewScriptOf(func() string { return complete(script) })
 }
@@ -131,8 +131,7 @@ func shortened(lua string) string {
 	return short.String()
 }
 
-// words matches a text in quotes, a word, or signs with the spaces around them. It is made at its first use, like
-// scripts.
+// words matches a text in quotes, a word, or signs with the spaces around them.
 func words() *regexp.Regexp {
 	makeWords.Do(func() { madeWords = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`) })
 	return madeWords
@@ -157,7 +156,7 @@ func shorter(match string) string {
 	return strings.Trim(match, " ")
 }
 
-// Keys are the keys of a lock, its names, with what follows from them, kept to save allocations.
+// Keys are the keys of a lock, its names, with what follows from them, which saves allocations.
 type Keys struct {
 	name         [1]string // of several names, all of them
 	arg          [1]any    // the name, as an argument
@@ -171,8 +170,8 @@ type several struct {
 	locks, queues []any
 }
 
-// A side is a key beside the lock's own. It is kept from the second use on, because many locks are used once. Before
-// that it is nil, and then &named.
+// A side is a key beside the lock's own. It is nil, then &named, and from the second use on kept: many locks are used
+// once.
 type side struct{ key atomic.Pointer[any] }
 
 var named any
@@ -208,8 +207,7 @@ func KeysOf(names ...string) Keys {
 	return Keys{name: [1]string{label}, several: s}
 }
 
-// Name returns the name, or several names as one text, which is empty if there are none or too many: no error lists
-// thousands.
+// Name returns the name, or several names as one text, empty if there are none or too many.
 func (k *Keys) Name() string { return k.name[0] }
 
 // Lines returns the names, which must not change.
@@ -236,7 +234,7 @@ type Lock struct {
 	of    *Keys // has the queues, one for each key, or one for all slots
 }
 
-// A lastTTL saves an allocation, because most locks of a program have the same TTL.
+// A lastTTL saves an allocation: most locks of a program have the same TTL.
 type lastTTL struct{ last atomic.Pointer[any] }
 
 var lockTTL, fenceTTL, aliveTTL lastTTL
@@ -288,8 +286,8 @@ type Turnover struct {
 	Alive  int64  // how long a ticket that enters counts as alive, in milliseconds
 	Leave  []Ticket
 
-	// Parts says, for several names, who enters and leaves the queues of single ones; nil for nobody. Then Enters is
-	// zero. Leave is about all queues.
+	// Parts says, for several names, who enters and leaves single queues; nil for nobody. Then Enters is zero. Leave is
+	// about all queues.
 	Parts []Part
 }
 
@@ -309,8 +307,8 @@ func (t Turnover) changes() bool {
 }
 
 // Release deletes the keys that have the value, raises the registers and changes the queues: see release.lua. The node
-// tells waiters that they may go on, but not those of process, the caller's: the reply does that. The zero process has
-// none. ParseReleasedNames reads the reply about several names.
+// tells waiters that they may go on, but not those of process, the caller's: the reply does that. ParseReleasedNames
+// reads the reply about several names.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, process, turnover, fence)
 }
@@ -343,8 +341,8 @@ func releaseOf(s *wire.Script, l Lock, process Process, turnover Turnover, fence
 	return r.ends(process, turnover, fence)
 }
 
-// AliveFor is how long a waiter counts as alive after the nodes have seen its ticket, in milliseconds. It is the same
-// in all versions: a later deadline is cut (show.lua).
+// AliveFor is how long a waiter counts as alive after the nodes have seen its ticket, in milliseconds, in all versions:
+// a later deadline is cut (show.lua).
 const AliveFor = 1000
 
 // A Place says where an acquire stands in the queue: nowhere, if its ticket is zero.
@@ -357,8 +355,8 @@ type Place struct {
 	Blind bool
 }
 
-// Enter puts the ticket of place in the queues, sets all keys to value for ttl milliseconds if they are free, and raises
-// the registers: see enter.lua. ParseEntered and ParseEnteredNames read the reply.
+// Enter puts the ticket of place in the queues, sets all keys to value for ttl milliseconds if they are free, and
+// raises the registers: see enter.lua.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	k, strict := len(l.keys), 0
 	r := newRequest(enterScript, keyCount+7+3*k)
@@ -405,7 +403,7 @@ func ParseEntered(reply any) (Entered, error) {
 }
 
 // Checked returns e, the answer to an acquire with a token, 0 for none. A grant that neither stores the token nor has a
-// register as high is an error: no script does that.
+// register as high is an error.
 func (e Entered) Checked(token uint64) (Entered, error) {
 	if token == 0 || e.Wait != Granted || e.Stored && e.Register == token || !e.Stored && e.Register >= token {
 		return e, nil
@@ -421,7 +419,6 @@ type request struct {
 	n      int // keys
 }
 
-// newRequest begins a command of about n elements.
 func newRequest(s *wire.Script, n int) request {
 	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
@@ -461,7 +458,6 @@ func (r *request) token(f Fence) {
 	r.args(f.text, fenceTTL.argument(f.TTL))
 }
 
-// tokenOrNone adds the arguments of a fence, or placeholders.
 func (r *request) tokenOrNone(f Fence) {
 	if f.Token == 0 {
 		r.args(none, 0)
@@ -529,7 +525,6 @@ type Command struct {
 	script *wire.Script
 }
 
-// command returns the command that runs s on the keys, with the value and args.
 func (l Lock) command(s *wire.Script, args ...any) Command {
 	r := newRequest(s, keyCount+2+len(l.keys)+len(args))
 	r.keys(l.keys...)

@@ -8,8 +8,7 @@ import (
 )
 
 // This file makes the commands of a reader's lease. The readers of a lock share its key: see readers.lua. A node may
-// get a later command before it has executed a Downgrade. So all except EnterShared also accept the value as a
-// writer's.
+// not have executed a Downgrade yet, so all except EnterShared also accept the value as a writer's.
 
 //go:embed enter_shared.lua
 var enterShared string
@@ -30,8 +29,8 @@ var (
 	releaseSharedScript = newScript(releaseShared)
 )
 
-// readersPrefix begins a key that readers hold, and no lock's value. Another mode that keeps a text in the lock's key
-// begins it so, too, and does not end it with a line feed, as readers do.
+// readersPrefix begins a key that readers hold, and no lock's value. The text of another mode must begin so, too, and
+// not end with a line feed.
 const readersPrefix = "readers\n"
 
 // MayBeValue reports whether a value does not begin like the text of readers, and, for a reader, has no newline.
@@ -40,8 +39,8 @@ func MayBeValue(value string, reader bool) bool {
 }
 
 // EnterShared adds a reader for ttl milliseconds, unless a writer holds key or one in the queue keeps it back: see
-// enter_shared.lua. ParseEnteredShared reads the reply. If the user may not read the queue, a reader without a ticket
-// is let in. If the user may not even name it as a key, the command fails: a Blind place leaves it out.
+// enter_shared.lua. If the user may not read the queue, a reader without a ticket is let in. If the user may not even
+// name it as a key, the command fails: a Blind place leaves it out.
 func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.keys...)
@@ -88,7 +87,7 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua.
+// ExtendShared raises the deadline of the reader to ttl milliseconds from now: see extend_shared.lua.
 func ExtendShared(l Lock, ttl int64) Command {
 	return l.command(extendSharedScript, lockTTL.argument(ttl), 0)
 }
@@ -106,7 +105,7 @@ type Downgrade struct {
 }
 
 // Extend is ExtendShared, or with heal HealShared. It makes a writer with value a reader, for no less time, takes its
-// tickets out of the queue and tells the readers that have waited.
+// tickets out of the queue and tells readers that wait.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.keys...)

@@ -2,8 +2,8 @@ package script
 
 import _ "embed" // the source
 
-// This file makes the commands that end a lease whose keys stay for a rest of time: see shorten.lua. They never make a
-// key last longer, so they may be repeated, and come late. Otherwise they are like the releases.
+// This file makes the releases of a lease whose keys stay for a rest of time: see shorten.lua. They never make a key
+// last longer, so they may be repeated, and come late.
 
 //go:embed shorten.lua
 var shorten string

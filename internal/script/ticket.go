@@ -6,7 +6,7 @@ import (
 	"math/big"
 )
 
-// This file makes the texts that identify processes and waiters to the nodes, as arguments, which saves allocations.
+// This file makes the texts that identify processes and waiters, as arguments, which saves allocations.
 
 // A Process tells the nodes which waiters are of one process: 16 digits. Zero is no process.
 type Process struct{ text any }
@@ -36,7 +36,7 @@ func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. Zero is no ticket. A reader's ends in a kind.
+// A Ticket is a waiter's place in the queues. Zero is none. A reader's ends in a kind.
 type Ticket struct{ text any }
 
 const (
@@ -51,8 +51,8 @@ const (
 	MaxPriority = 999
 )
 
-// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters, first by the higher priority, then by
-// the earlier time, in microseconds. queue.lua finds the process in it.
+// NewTicket returns a ticket: a text of fixed width, by which nodes sort waiters, by higher priority, then by earlier
+// time. queue.lua finds the process in it.
 func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
 	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
 		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p.argument(), number))

@@ -5,7 +5,7 @@ import "time"
 // Each ability of a Pool is optional: the pools of New have those that their clients allow.
 
 type (
-	// Failing is a Pool that may never be able to send anything. Then a Redsync fails at once.
+	// Failing is a Pool that may never be able to send. Then a Redsync fails at once.
 	Failing interface {
 		// Err returns why the Pool cannot send, or nil.
 		Err() error
@@ -19,8 +19,8 @@ type (
 
 	// Located is a Pool that knows to which node it leads.
 	Located interface {
-		// Destination returns a comparable value for the node. A Redsync refuses two Pools with equal ones. NewJoint
-		// accepts one in each set, and counts them once unless their Keyspaces differ.
+		// Destination returns a comparable value for the node. Equal ones in a Redsync are an error. In both sets of a
+		// NewJoint they count once, unless their Keyspaces differ.
 		Destination() any
 	}
 
@@ -45,12 +45,12 @@ type (
 
 	// Partial is a Pool that may lead to a server with only some of the keys, as in a Redis Cluster.
 	Partial interface {
-		// Partial returns why not every key can be used, nil if that is not known. Open and Ping take such a node for
-		// one that has failed.
+		// Partial returns why not every key can be used, nil if that is not known. For Open and Ping the node has
+		// failed.
 		Partial() error
 	}
 
-	// Met is a Pool that knows whether a first Lock of this process has met its client before. A Ping does not count.
+	// Met is a Pool that knows whether this process has locked by its client before.
 	Met interface {
 		// MetBefore returns false on the first call for a client in this process, then true. After false, or without
 		// Met, the first Lock of a Redsync waits until it knows the server. So a Pool that never knows returns true.
@@ -58,32 +58,31 @@ type (
 	}
 
 	// Shared is a Pool whose client other Pools may use, too. Redsyncs on the same clients, in the same order, share
-	// subscriptions and the queue of waiters for each lock.
+	// subscriptions and queues of waiters.
 	Shared interface {
 		// Client returns a comparable value for the client, or nil.
 		Client() any
 
-		// Sibling returns another Pool of the client, with the same options, so that a user who closes one ends no
-		// subscription that others share.
+		// Sibling returns another Pool of the client, with the same options: closing one ends no subscription that
+		// others share.
 		Sibling() Pool
 	}
 
 	// Closable is a Pool whose client the user may close.
 	Closable interface {
-		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. A Redsync
-		// loses its locks if the other nodes are no quorum.
+		// ClientClosed reports whether the user has closed the client. It sends nothing and does not block. A Redsync
+		// without a quorum of other nodes loses its locks.
 		ClientClosed() bool
 	}
 
 	// Waiting is a Pool that knows how long its node has been silent.
 	Waiting interface {
-		// Silent returns for how long the Pool has waited for an owed reply or a connection. A Redsync gives up early
-		// on a node that earlier requests have waited for in vain.
+		// Silent returns for how long the Pool has waited for an owed reply or a connection. A Redsync waits less for a
+		// node that has long been silent.
 		Silent() time.Duration
 	}
 
-	// Linked is a Pool that opens a connection before it sends requests. The node deadline then begins when a request
-	// can be written.
+	// Linked is a Pool that opens a connection before it sends requests. The node deadline begins when it is open.
 	Linked interface {
 		// Link describes the connection or its opening.
 		Link() Link
@@ -93,22 +92,22 @@ type (
 	// connection.
 	Recalling interface {
 		// Recall delivers NotSent and why, with Conn 0, for each request that waits for a connection and for which
-		// which returns true. The calling goroutine delivers them, perhaps while another reply is delivered. which must
-		// not block, and not use the Pool.
+		// which returns true. The calling goroutine delivers them, perhaps beside another reply. which must neither
+		// block nor use the Pool.
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}
 
 	// Modern is a Pool whose node may have commands that stand for scripts.
 	Modern interface {
-		// Natives returns those that a request may use now, and those that the connection is known to allow. A node may
-		// still refuse a request, and then its sender sends Args.
+		// Natives returns those that a request may use now, and those that the connection is known to allow. If a node
+		// refuses one all the same, its sender sends Args.
 		Natives() (may, proved Native)
 	}
 
 	// Limited is a Pool with a limit of outstanding replies: see pool.WithOutstanding.
 	Limited interface {
-		// IsBehind reports whether the node answers, but owes a large part of the limit. Then a watchdog waits while
-		// its lock has time left.
+		// IsBehind reports whether the node answers but owes a large part of the limit: a watchdog then waits while its lock
+		// has time.
 		IsBehind() bool
 	}
 )

@@ -35,7 +35,7 @@ func destinationOf(client *redis.Client) any {
 
 var defaultDialer = sync.OnceValue(dialerOfClient)
 
-// dialerOfClient takes the dialer from a new client, because the compiler may make several copies of a closure.
+// dialerOfClient takes the dialer from a new client: the compiler may copy a closure.
 func dialerOfClient() uintptr {
 	client := redis.NewClient(&redis.Options{
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -79,7 +79,7 @@ func hasAddress(opt *redis.Options) bool {
 	return err == nil || opt.Network == "unix"
 }
 
-// withoutUser cuts what may be a user's name or a password out of an address: what is before an @, or behind the port.
+// withoutUser cuts what may be a user's name or a password out of an address.
 func withoutUser(address string) string {
 	if at := strings.LastIndexByte(address, '@'); at >= 0 {
 		return "..." + address[at:]

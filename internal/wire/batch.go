@@ -19,7 +19,7 @@ type pipelined struct {
 	*redis.Cmd
 	req   Request
 	again bool // the client may send it again: see pool.ViaClient
-	asked int  // how often the client has asked whether it may, also for an error or null that it passes on
+	asked int  // how often the client has asked whether it may, also for an error or null
 }
 
 func (p *pipelined) NoRetry() bool {
@@ -31,11 +31,9 @@ func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req, again: p.again}
 }
 
-// batchPool serves a client for which the pool cannot open a stream, and any client with pool.ViaClient. It sends
-// through the client's Pipeline: while one batch is under way, further requests gather for the next. With
-// pool.ViaClient it sends single commands, by calls: a hook may know no others, as redsync v4 sends no others. It
-// promises no order of execution, because the client may spread a pipeline over several connections and follow
-// redirects.
+// batchPool serves a client without a stream. It sends through the client's Pipeline: while one batch is under way,
+// further requests gather for the next. With pool.ViaClient it sends single commands, by calls, because hooks may know
+// no others. It promises no order of execution, because the client may use several connections and follow redirects.
 type batchPool struct {
 	calls
 	client redis.UniversalClient
@@ -158,8 +156,8 @@ func (p *batchPool) seen(reply Reply) Reply {
 	return reply
 }
 
-// load loads a script for which the node has answered NOSCRIPT, if streams load it, too. A sender does not send the
-// source when other nodes have decided, so a node that always answers last would never run it.
+// load loads a script after NOSCRIPT, if streams load it, too. A sender does not send the source once other nodes have
+// decided, so a node that is always last would never run it.
 func (p *batchPool) load(req *Request, reply Reply) {
 	if !IsNoScript(reply.Err) {
 		return
@@ -198,8 +196,8 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 
 // replyOf returns the reply of a command; failed is the error of its batch.
 //
-// Without an answer the Fate is Unknown, because the client may have tried several connections. A command with neither
-// an error nor a value got no answer: go-redis leaves commands untouched when a greeting fails.
+// Without an answer the Fate is Unknown: the client may have tried several connections. A command with neither an error
+// nor a value got no answer: go-redis leaves commands untouched when a greeting fails.
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
 	switch {

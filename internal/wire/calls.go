@@ -47,7 +47,6 @@ type calls struct {
 	prompt  bool // one executes a call that is not slow, or looks for the next
 }
 
-// A waiting is a queued request.
 type waiting struct {
 	Request
 	since time.Time
@@ -92,7 +91,7 @@ func (c *calls) Send(req Request) error {
 	return nil
 }
 
-// serve starts a goroutine for what is queued if need be. The caller holds mu.
+// serve starts a goroutine if the queue needs one. The caller holds mu.
 func (c *calls) serve() {
 	if len(c.queue) > 0 && !c.prompt && c.under < maxCalls {
 		c.prompt = true
@@ -118,7 +117,7 @@ func (c *calls) run() {
 		case c.each == nil:
 			c.batch(batch)
 		default:
-			prompt = false // c.execute says it again
+			prompt = false
 			c.execute(batch[0], &prompt)
 		}
 	}
@@ -141,7 +140,6 @@ func (c *calls) take() []waiting {
 	return batch
 }
 
-// A call is a running call of each.
 type call struct {
 	*calls
 	req *Request
@@ -188,7 +186,7 @@ func (c *calls) guarded(ctx context.Context, req *Request) (reply Reply) {
 	return c.each(ctx, req)
 }
 
-// look runs when the call is slow, so that others stop waiting for it, and again when it has taken too long.
+// look runs when the call is slow, so that others stop waiting for it, and when it has taken too long.
 func (c *call) look() {
 	c.mu.Lock()
 	switch {
@@ -202,7 +200,7 @@ func (c *call) look() {
 	default:
 		c.told = true
 		var left []waiting
-		if c.stuck++; c.stuck == maxCalls { // nobody will come to what is queued
+		if c.stuck++; c.stuck == maxCalls { // nobody will serve the queue
 			left, c.queue = c.queue, nil
 		}
 		c.mu.Unlock()

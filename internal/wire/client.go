@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file records which clients this process has used, and which nodes some have reached. A program that makes new
-// pools for every request is still one process to the nodes.
+// This file records which clients this process has used, and what some have reached. A program that makes new pools for
+// every request is still one process to the nodes.
 
 var met struct {
 	sync.Mutex // guards clients

@@ -8,7 +8,7 @@ import (
 )
 
 // This file notices that the user has closed a client. go-redis does not close the connections of streams and
-// subscriptions, so they look at the client, which sends nothing.
+// subscriptions, so they look at the client.
 
 // lookPause is the pause between looks. Package pool promises to notice within a second.
 const lookPause = 500 * time.Millisecond
@@ -25,7 +25,7 @@ func (clientClosed) Is(target error) bool {
 	return target == ErrClosed || target == redis.ErrClosed //nolint:errorlint // sentinels
 }
 
-// isClosed reports whether the user has closed client, as far as that shows. No hook or limiter of the user's sees it.
+// isClosed reports whether the user has closed client, as far as that shows, unseen by hooks and limiters.
 func isClosed(client redis.UniversalClient) bool {
 	var err error
 	switch client := client.(type) {

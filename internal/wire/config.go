@@ -10,8 +10,7 @@ const (
 	// frozen node stalled every caller of a stream for 21 s.
 	defaultOutstanding = 4096
 
-	// MaxOutstanding is the upper end of pool.WithOutstanding's range, which bounds the memory that a frozen node
-	// costs.
+	// MaxOutstanding is the upper end of pool.WithOutstanding's range. It bounds the memory that a frozen node costs.
 	MaxOutstanding = 16384
 
 	// maxOwed includes reserved requests.
@@ -32,8 +31,7 @@ type Config struct {
 	Wrong error
 }
 
-// Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an option is nil, out
-// of range or unsuitable for the client.
+// Err returns why no Send can ever succeed: the client, its address or an option cannot be used.
 func (c *Config) Err() error { return c.Wrong }
 
 // RestartGuard returns the maxExpiry of pool.WithRestartGuard, 0 without a guard.

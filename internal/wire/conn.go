@@ -20,14 +20,14 @@ const (
 	keptBuffer = 512 << 10
 
 	// renewPause is how long a connection serves before a refusal or new credentials replace it. Otherwise a node that
-	// answers NOAUTH or READONLY on every connection would cause endless reconnects.
+	// always answers NOAUTH or READONLY would cause endless reconnects.
 	renewPause = time.Second
 
 	// minLifetime applies if the user's ConnMaxLifetime is shorter.
 	minLifetime = time.Second
 )
 
-// connections numbers the connections of all streams, so that Conn rises from one stream of a client to the next.
+// connections numbers the connections of all streams: Conn rises from one stream of a client to the next.
 var connections atomic.Uint64
 
 // A conn is one connection of a stream, after its greeting. One goroutine writes what is queued, another reads and
@@ -151,8 +151,7 @@ func (q *queue) search(user *redis.Client, pace time.Duration) *search[*conn] {
 	return &search[*conn]{open: q.opener(user), distance: &q.distance, pace: pace}
 }
 
-// serve carries requests until the connection has ended and every request that it took has its reply. It returns the
-// successor.
+// serve carries requests until the connection has ended and each has its reply. It returns the successor.
 func (c *conn) serve() *conn {
 	c.silence.start(c.checkSilence)
 	if c.lifetime > 0 {
@@ -176,8 +175,8 @@ func (c *conn) serve() *conn {
 	return c.successor
 }
 
-// take waits for requests, and counts them as in flight. It gives the slices of its arguments to the queue for reuse.
-// An error means that the connection must end.
+// take waits for requests, and counts them as in flight. The queue reuses its arguments. An error means that the
+// connection must end.
 func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error) {
 	if cap(encoded) > keptBuffer {
 		encoded, requests = nil, nil
@@ -214,7 +213,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		q.mu.Unlock()
 		<-q.wake
 		looked = false
-		// Let goroutines that are about to send do so first: fewer writes then carry more requests (bench/tried.md).
+		// Let goroutines that are about to send do so first: fewer writes carry more requests (bench/tried.md).
 		runtime.Gosched()
 	}
 }
@@ -300,7 +299,7 @@ func (c *conn) leave() {
 	c.abort(errMoved)
 }
 
-// renew retires the connection after renewPause: otherwise credentials that change all the time would let none serve.
+// renew retires the connection after renewPause: credentials that always change would let none serve.
 func (c *conn) renew() {
 	if left := renewPause - time.Since(c.opened); left > 0 {
 		time.AfterFunc(left, c.retire)
@@ -309,7 +308,7 @@ func (c *conn) renew() {
 	c.retire()
 }
 
-// bookingReader calls book before each read from the network: once for all replies that arrived together.
+// bookingReader calls book before each read from the network, so once for replies that arrived together.
 type bookingReader struct{ *conn }
 
 func (r bookingReader) Read(p []byte) (int, error) {
@@ -349,8 +348,8 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace searches for a second connection while c stays silent, and gives c up if it finds one. A node that is slow,
-// and not dead, is not asked for more: the next search begins when all tries of this one have ended.
+// replace searches for a second connection while c stays silent, and gives c up if it finds one. To spare a slow node,
+// the next search begins when all tries of this one have ended.
 func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	next, found := s.run(ctx)
 	if found {
@@ -371,7 +370,7 @@ func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	c.queue.mu.Unlock()
 }
 
-// succeeds makes next, if any, the successor of c if c stayed silent meanwhile.
+// succeeds makes next, if any, the successor of c if c has stayed silent.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
@@ -431,8 +430,8 @@ func (c *conn) end(err error) {
 // notified heeds a push.
 //
 // During maintenance (FAILING_OVER and others) a stream waits longer for replies, as go-redis does, but at most
-// maxReadTimeout. It opens no second connection: the silence is announced. Callers keep their deadlines. Unlike
-// go-redis, a stream has its usual timeout on the connection that it moves to.
+// maxReadTimeout, and opens no second connection: the silence is announced. Unlike go-redis, it has its usual timeout
+// on the connection that it moves to.
 func (c *conn) notified(p push) error {
 	if c.pushes++; c.pushes > maxPushes {
 		return errUnsolicited
@@ -469,7 +468,7 @@ func (c *conn) relax(timeout time.Duration) {
 var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
 
 // move opens the connection that replaces c, after a time. If it cannot, c serves until the node ends it. If c has
-// moved itself, it serves for renewPause first: a node may tell each connection to move.
+// moved itself, it first serves for renewPause: a node may tell each connection to move.
 func (c *conn) move(to string, after time.Duration) {
 	q := c.queue
 	if c.moved {

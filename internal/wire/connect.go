@@ -13,12 +13,11 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file opens connections. go-redis dials, and greets the node: HELLO, AUTH with the current credentials, SELECT,
-// CLIENT SETNAME, the user's OnConnect. Then the pool owns the connection.
+// This file opens connections. go-redis dials and greets (HELLO, AUTH, SELECT, CLIENT SETNAME, the user's OnConnect).
+// Then the pool owns the connection.
 
 const (
-	// maxReadTimeout bounds how long a connection may be silent. Otherwise a stream on a frozen node could never be
-	// closed.
+	// maxReadTimeout bounds how long a connection may be silent. A stream on a frozen node must be able to close.
 	maxReadTimeout = 5 * time.Second
 
 	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis.
@@ -78,8 +77,8 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	return opened, hintedWithout(greet(bounded, opt, opened, &how), user.Password, opened.credentials)
 }
 
-// dialTLS adds a hint to errors. A server without TLS does not answer the handshake, and the user would learn only that
-// it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks plain Redis.
+// dialTLS adds a hint to errors. A server without TLS is silent in the handshake. So if that takes long, dialTLS asks
+// the port whether it speaks plain Redis.
 func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
 	if !dialsItself(user) {
 		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
@@ -170,7 +169,7 @@ func ownOptions(user *redis.Options) *redis.Options {
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 
-	// Only one connection is used, but go-redis turns to its pipeline pool if the first pool fails to dial.
+	// Only one connection is used, but if its dial fails, go-redis turns to its pipeline pool.
 	opt.PoolSize, opt.PipelinePoolSize = 2, 2
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.MaxConcurrentDials = 0

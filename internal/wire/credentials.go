@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
-// credentials are those that a StreamingCredentialsProvider gave for one connection. When it replaces them, the pool
-// opens a new connection. go-redis would instead send AUTH on an idle connection.
+// credentials are those of a StreamingCredentialsProvider for one connection. When it replaces them, the pool opens
+// another; go-redis would send AUTH on an idle one.
 type credentials struct {
 	renewed func()
 

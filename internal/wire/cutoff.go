@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// This file tells at which command a connection ended. Some proxies end it, without a word, at a command that they do
-// not know.
+// This file tells at which command a connection ended: some proxies end it at a command that they do not know.
 
 // A cutOff is the end of a connection in place of the answer to a command.
 type cutOff struct {
@@ -74,8 +73,8 @@ func commandName(args []any) string {
 	return first
 }
 
-// A commandNames reads the names of the commands that are written on a connection. It keeps nothing else, because
-// commands may hold passwords.
+// A commandNames reads the names of the commands that are written on a connection. Commands may hold passwords, so it
+// keeps nothing else.
 type commandNames struct {
 	names []string
 

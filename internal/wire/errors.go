@@ -33,8 +33,8 @@ func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
-// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, the
-// command or the key, or the client's user lacks a permission. A denial that ended a script does not count.
+// WasNotRun reports whether err is a node's answer that it has not run the command: it lacks the script, the command or
+// the key, or the user lacks a permission. A denial within a script does not count.
 func WasNotRun(err error) bool {
 	if IsNoScript(err) || errors.Is(err, errPartial) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script") {
 		return true
@@ -44,7 +44,7 @@ func WasNotRun(err error) bool {
 }
 
 // IsCrossSlot reports whether err is a node's answer that the keys of a command are not in one slot (CROSSSLOT), or
-// that the slot is moving (TRYAGAIN). The command was not run. A command with one key is never refused so.
+// that the slot is moving (TRYAGAIN). It was not run. A command with one key never gets this.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
 // IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
@@ -53,17 +53,16 @@ func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
 var errForgotten = errors.New("no reply while a second connection was opened")
 
-// IsSilence reports whether err is the end of a connection that was silent for too long. The node may be frozen, so
-// another request will not be answered sooner.
+// IsSilence reports whether err is the end of a connection that was silent for too long. The node may be frozen, and
+// answer no other request sooner.
 func IsSilence(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errForgotten)
 }
 
-// IsPermanent reports whether err says that the node will refuse every repetition until somebody changes the node or
-// the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), the node does
-// not have a command (IsUnknown) or the database, a key has another type, the keys are not in one slot, INFO does not
-// tell a restart guard the uptime, or the node serves only a part of a Cluster. It is also true if the user has closed
-// the pool or the client. Answers to a greeting count, too.
+// IsPermanent reports whether err says that every repetition will fail until somebody changes the node or the client:
+// the user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), a command (IsUnknown) or the
+// database is missing, a key has another type, the keys are not in one slot, a restart guard cannot learn the uptime,
+// the node serves only a part of a Cluster, or the pool or the client is closed. Answers to a greeting count, too.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -99,8 +98,7 @@ func IsRefusal(err error) bool {
 	return isAnswer(err) && !errors.As(err, &other)
 }
 
-// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). It still
-// prolongs and deletes keys.
+// IsOutOfMemory reports whether err is a node's answer that it lacks memory (OOM). It still prolongs and deletes keys.
 func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
 
 // scriptEndedWith is answers, also for scripts on a Redis before 7.0.
@@ -130,7 +128,7 @@ func withoutPlace(err error) string {
 	for strings.HasPrefix(text, scriptPlace) {
 		_, text, _ = strings.Cut(text[len(scriptPlace):], ": ")
 	}
-	return strings.TrimPrefix(text, "-") // an error that is the server's own, not a command's, keeps its sign
+	return strings.TrimPrefix(text, "-") // a server's own error, not a command's, keeps its sign
 }
 
 // answers reports whether err is a node's answer to a request, not to the greeting, and begins with prefix.
@@ -188,7 +186,7 @@ func Cut(text string) string {
 }
 
 // said returns a text of a node or go-redis as errors show it: one short line that a terminal does not obey, without
-// the arguments of an unknown command, which may be the value of a lock or a password.
+// the arguments of an unknown command, which may be secret.
 func said(text string) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with:")
 	return foreign.Text(text, maxErrorText)
@@ -214,7 +212,7 @@ var errPartial = errors.New("the node belongs to a Redis Cluster, and serves onl
 var errMoved = errors.New("the client has moved to another node")
 
 // What follows recognises the answer of a server or a proxy that does not have a command or lets nobody use it. Each
-// has words of its own. They count only at the beginning: the names of locks may come later.
+// has its own words. They count only at the beginning: names of locks may follow.
 
 // IsUnknown reports whether err is a node's answer that it does not have a command, or lets nobody use it. The command
 // did not run, or a script ended there.
@@ -232,7 +230,7 @@ func OfScript(err error) error {
 	return err
 }
 
-// LacksSHA reports whether OfScript has found in err that the node does not have EVALSHA.
+// LacksSHA reports whether OfScript has found that the node does not have EVALSHA.
 func LacksSHA(err error) bool {
 	if err == nil {
 		return false
@@ -246,7 +244,7 @@ type withoutSHA struct{ error }
 
 func (e *withoutSHA) Unwrap() error { return e.error }
 
-// unknownIn reports whether err says that the node does not have a command, and returns its name if the text has it.
+// unknownIn reports whether err says that a command is unknown, and returns its name if the text has it.
 func unknownIn(err error) (name string, is bool) {
 	if err == nil || !IsRefusal(err) || LacksSHA(err) {
 		return "", false
@@ -325,7 +323,7 @@ func isFromScript(text string) bool {
 	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
 }
 
-// refusingWords follow the word command, perhaps after a name and "is". The name may also come last, behind a colon.
+// refusingWords follow the word command, perhaps after a name and "is". Or the name comes last, behind a colon.
 var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
 
 // cutWords cuts words from the beginning of text, unless a letter follows.

@@ -14,22 +14,19 @@ import (
 // This file makes our connections follow a client of Sentinel.
 //
 // When the sentinels announce another master, go-redis closes every connection that the client's pool has to another
-// address. It cannot close ours. But the pool counts what it removes, and reading that counter sends nothing. So a
-// follower reads it every followPause, and a stream also before it writes. If it has risen, perhaps because a
-// connection of the client broke, the follower looks where the client's dial leads. Connections that lead elsewhere end
-// at once.
+// address. It cannot close ours. But the pool counts what it removes. So a follower reads that counter every
+// followPause, and a stream also before it writes. If it has risen, the follower looks where the client's dial leads.
+// Connections that lead elsewhere end at once.
 //
-// The counter tells nothing if the pool is empty, or if the user holds all its connections. Then the follower makes the
-// client connect, with a PING, if the pool has room. If no connection becomes idle even so, the follower looks every
-// blindPause.
+// The counter tells nothing if the pool is empty, or if all its connections are in use. Then the follower sends a PING
+// through the client, if the pool has room. If still no connection becomes idle, it looks every blindPause.
 
 const (
 	followPause = 25 * time.Millisecond
 	blindPause  = 500 * time.Millisecond
 	maxPause    = 2 * time.Second // the longest pause between looks that reach no node
 
-	// lookTimeout bounds a look. looksApart separates looks under way, and maxLooks bounds them: a Dialer may ignore
-	// its context.
+	// lookTimeout bounds a look. A Dialer may ignore its context: looksApart separates looks, and maxLooks bounds them.
 	lookTimeout = time.Second
 	looksApart  = 100 * time.Millisecond
 	maxLooks    = 16
@@ -37,7 +34,7 @@ const (
 	// holdFor is how long a stream waits for a look before it writes.
 	holdFor = 100 * time.Millisecond
 
-	// greetPatience is how long a look waits for the run id at another address, which may be of the same server.
+	// greetPatience is how long a look waits for the run id at another address, perhaps of the same server.
 	greetPatience = 50 * time.Millisecond
 
 	// slowDial is the least age of a dial that a look interrupts.
@@ -103,7 +100,7 @@ type followed struct {
 	left bool // leave has been or is being called
 }
 
-// followClient makes a connection that is about to be dialed follow its client, until ctx ends. dialing ends the dial.
+// followClient makes a connection, not yet dialed, follow its client until ctx ends. dialing ends the dial.
 func followClient(ctx context.Context, user *redis.Client, dialing func()) *followed {
 	followers.Lock()
 	defer followers.Unlock()
@@ -139,8 +136,8 @@ func (c *followed) forget() {
 	}
 }
 
-// opened records where the dial has led; server may be nil. leave ends the connection. opened returns errMoved if a
-// later look has led elsewhere: then the connection must not be used.
+// opened records where the dial has led; server may be nil. leave ends the connection. On errMoved, when a later look
+// has led elsewhere, it must not be used.
 func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	at := place{address: remoteAddress(conn)}
 	if server != nil {
@@ -161,8 +158,8 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits briefly for a look that has begun because the client has closed connections, so that a stream writes
-// nothing to a node that its client has left.
+// settle waits briefly for a look that began because the client has closed connections, so that a stream writes nothing
+// to a node that its client has left.
 func (c *followed) settle() {
 	l := c.notice()
 	if l == nil {
@@ -191,7 +188,7 @@ func (f *follower) run() {
 	}
 }
 
-// notice begins what is due. It returns the latest look if the client has closed connections and looks are under way.
+// notice begins what is due. It returns the latest look if one for closed connections is under way.
 func (f *follower) notice() *look {
 	stats := f.user.PoolStats()
 	now := time.Now()

@@ -32,7 +32,6 @@ func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Po
 	return p
 }
 
-// A funcPool is a Pool of Func.
 type funcPool struct{ calls }
 
 func (p *funcPool) String() string { return cmp.Or(p.Name, "function") }
@@ -78,7 +77,7 @@ func answerIn(err error) error {
 	return nil
 }
 
-// codes begin the errors with which nodes answer.
+// codes begin errors of nodes.
 var codes = []string{
 	"ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "LOADING", "MASTERDOWN", "MISCONF", "MOVED",
 	"NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS", "WRONGTYPE",

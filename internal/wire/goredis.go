@@ -11,13 +11,12 @@ import (
 
 // New returns a Pool for the node behind client. Package pool says what a user sees of it.
 //
-// A *redis.Client has one stream, which all its pools share. With a *redis.ClusterClient or a *redis.Ring each request
-// goes through a stream to the node that has its key (routed.go), and each node has its own limit of outstanding
-// requests. Any other client, and each with pool.ViaClient, is used directly (batch.go). All these pools are
-// Subscribers.
+// All pools of a *redis.Client share one stream. With a *redis.ClusterClient or a *redis.Ring each request goes through
+// a stream to the node that has its key (routed.go), and each node has its own limit of outstanding replies. Any other
+// client, and each with pool.ViaClient, is used directly (batch.go). All these pools are Subscribers.
 //
 // If the user closes the client, streams and subscriptions end with ErrClientClosed. New starts nothing and never
-// fails. If the client or an option is wrong, every Send returns an error.
+// fails: see Config.Err.
 func New(client redis.UniversalClient, cfg Config) Pool {
 	cfg.Outstanding = cmp.Or(cfg.Outstanding, defaultOutstanding)
 	if isNil(client) {

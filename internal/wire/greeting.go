@@ -17,13 +17,12 @@ import (
 
 // greet makes go-redis greet the node at the other end of conn, and then calls ask.
 //
-// The results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported success for commands
-// that it never sent (Pipelined). A call of OnConnect does prove it, because go-redis makes it last, and only if
-// nothing has failed. So the pool asks its questions in OnConnect and takes the connection back there. The command that
-// made go-redis connect is never sent.
+// Results of go-redis's commands do not prove that the greeting succeeded: v9.23.0 reported success for commands that
+// it never sent (Pipelined). A call of OnConnect does, because it comes last, and only if nothing has failed. There the
+// pool asks its questions and takes the connection back. The command that made go-redis connect is never sent.
 //
-// After that go-redis does nothing with the connection: ownOptions disables its background work, and its checks of idle
-// connections start only when a connection returns to its pool.
+// After that go-redis leaves the connection alone: ownOptions disables its background work, and it checks only
+// connections that have returned to its pool.
 func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening) (err error) {
 	through := conn.Conn
 	for _, sign := range []func(){how.sign, how.heard} {
@@ -88,8 +87,8 @@ var (
 )
 
 // A lentConn lends a connection to go-redis until the pool takes it back. go-redis reads only replies that the pool's
-// own decoder has read before: it allocates whatever size a peer announces, and recurses as deep as arrays are nested,
-// so three malformed lines could end the process.
+// decoder has read before: it allocates what a peer announces, and recurses as deep as arrays nest, so three malformed
+// lines could end the process.
 type lentConn struct {
 	net.Conn
 	state atomic.Int32
@@ -144,8 +143,8 @@ func (a arrivals) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeBack ends the lending. It fails if go-redis has closed the connection, or the node has sent more than it was
-// asked for. A push, which may have arrived in part, stays for the next reader.
+// takeBack ends the lending. It fails if go-redis has closed the connection, or the node has sent too much. A push, or
+// a part of one, stays for the next reader.
 func (c *lentConn) takeBack() error {
 	switch {
 	case !c.state.CompareAndSwap(lent, takenBack):
@@ -273,7 +272,7 @@ func (c *lentConn) replyOrPush() (any, error) {
 }
 
 // explained adds the last error reply of the node to err. A node with too many clients sends one unasked and closes the
-// connection, while go-redis continues with its greeting.
+// connection during the greeting.
 func (c *lentConn) explained(err error) error {
 	if c.refused == nil || isAnswer(err) {
 		err = plainHint(err, c.arrived.Bytes(), c.heard)
@@ -312,8 +311,8 @@ func (c *lentConn) Write(p []byte) (int, error) {
 	return min(written, n), err
 }
 
-// setInfo begins the commands in which go-redis tells its name. They are the last write of the greeting before
-// OnConnect, and their answers do not matter.
+// setInfo begins the commands in which go-redis tells its name. They are the last write before OnConnect, and their
+// answers do not matter.
 var setInfo = []byte("*4\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n")
 
 func (c *lentConn) SetDeadline(t time.Time) error {

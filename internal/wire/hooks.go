@@ -15,10 +15,10 @@ import (
 )
 
 // This file finds the hooks of a client, which the pool does not call. Without a hook that puts a prefix before keys,
-// for example, locks have other keys.
+// locks have other keys.
 
-// warnOfHooks writes a line, once for each client, if the pool will not call its hooks. node is one that the client
-// leads to, or nil.
+// warnOfHooks writes a line, once for each client, if the pool will not call its hooks. node, which may be nil, is one
+// of the client.
 func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, name string, write func(line func())) {
 	if c.HooksAreKnown || c.ViaClient || c.Wrong != nil {
 		return
@@ -55,8 +55,7 @@ func hooksOf(client redis.UniversalClient) (types []string) {
 	return types
 }
 
-// errMock is for a client whose hooks answer in place of a server. redismock gives it the address of a Redis on the
-// same machine.
+// errMock is for a client whose hooks answer in place of a server: redismock's has the address of a local Redis.
 var errMock = errors.New("pool: the client is a mock of redismock, and only its hooks answer: use pool.Func, or pool.ViaClient and " +
 	"expect the commands of locks")
 

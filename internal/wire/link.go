@@ -13,7 +13,7 @@ type Link struct {
 	Sign  time.Time     // last sign of life during the opening; at first Since
 	Limit time.Duration // of a dial
 
-	// Distance is the longest wait for a sign of life while the last connection was opened, about a round trip; or 0.
+	// Distance is the longest wait for a sign of life when the last connection was opened, about a round trip; or 0.
 	Distance time.Duration
 }
 
@@ -29,14 +29,13 @@ const (
 // String returns what the node has not answered.
 func (s Step) String() string { return [...]string{"dial", "greeting"}[s] }
 
-// A progress is how far the opening of a connection has come.
 type progress struct {
 	since   time.Time
 	sign    atomic.Int64 // counted from since
 	greeted atomic.Bool  // a dial has ended
 }
 
-// dialed ignores a further dial: a machine that has stopped accepts each.
+// dialed ignores a further dial: a stopped machine may accept each.
 func (p *progress) dialed() {
 	if p != nil && !p.greeted.Swap(true) {
 		p.heard()

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file remembers which servers have the scripts. They would be most of what a program sends that makes a client
-// for each lock.
+// This file remembers which servers have the scripts: a program that makes a client for each lock would send little
+// else.
 
 // loadedFor is how long scripts count as loaded. A server that has lost them answers NOSCRIPT.
 const loadedFor = 10 * time.Second
@@ -72,7 +72,6 @@ func (l loading) isOf(now *Server) bool {
 	return now != nil && now.RunID == l.server.RunID && now.Uptime+time.Second >= now.At.Sub(l.server.At)
 }
 
-// askAgain asks all questions if the server is not that of the loading.
 func askAgain(ctx context.Context, cn *redis.Conn, q *questions) (*Server, error) {
 	return askServer(ctx, cn, q, &ownConn{})
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // This file looks at a connection that has rested before it carries the next request. While the process was frozen (a
-// suspended machine, a paused container), the node or a proxy may have closed it. Otherwise the next request would
-// often be written before read learns of that, and its fate would be unknown.
+// suspended machine, a paused container), the other side may have closed it. A request written before read learns of
+// that would have an unknown fate.
 
 const (
 	// rest is how long a connection carries nothing before a look, which takes less than a microsecond.
 	rest = 10 * time.Millisecond
 
-	// Data that nobody has asked for, such as the alert that ends TLS, hides what follows it. So a look waits until
-	// read has taken it, but not for long.
+	// Data that nobody asked for, such as the alert that ends TLS, hides what follows it. So a look waits briefly until
+	// read has taken it.
 	unreadLooks = 10
 	unreadPause = time.Millisecond
 )

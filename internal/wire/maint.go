@@ -11,9 +11,8 @@ import (
 )
 
 // This file heeds notifications of maintenance, as Redis Enterprise and cloud services push them: the endpoint moves, a
-// failover begins. A connection asks for them, in a round trip that is made anyway, if the user's client does (Protocol
-// 3, and a MaintNotificationsConfig whose Mode is not disabled). If the client has met a node without them, both stop
-// asking.
+// failover begins. A connection asks for them, at no extra round trip, if the user's client does (Protocol 3, and a
+// MaintNotificationsConfig whose Mode is not disabled). Once the client has met a node without them, both stop asking.
 
 const (
 	// A new connection is tried so often, and so long after a failure.
@@ -73,7 +72,7 @@ func (h heed) args() []any {
 }
 
 // moveOf returns what a MOVING says: where to move, and after what time. to is "" for the client's own address. That
-// leads elsewhere only later, so go-redis waits for half of the time given.
+// leads elsewhere only later, so go-redis waits for half of the time.
 func moveOf(p push) (to string, after time.Duration, is bool) {
 	if len(p) < 3 || p[0] != maintnotifications.NotificationMoving {
 		return "", 0, false

@@ -11,9 +11,9 @@ import (
 
 // This file decides whether a connection may carry commands of newer servers in place of scripts.
 //
-// INFO says which ones the server should have. A user may lack permissions that the scripts do not need, and a service
-// may report a version whose commands it lacks. So one request tries each command. The first refusal takes all of them
-// back until the next connection: one entry in an ACL LOG.
+// INFO says which ones the server should have. But the user may lack a permission, or the service a command of the
+// version that it reports. So one request tries each command. The first refusal takes all back until the next
+// connection, and leaves one entry in an ACL LOG.
 
 // A Native is a command in place of a script, or several of them, as bits.
 type Native uint8
@@ -127,7 +127,7 @@ func (n Native) name() string {
 	return "exists"
 }
 
-// isPassing reports whether a refusal says nothing of the command. Redis has no prefix for a DELEX on a list.
+// isPassing reports whether a refusal says nothing of the command. Redis has no prefix for DELEX on a list.
 func isPassing(refused error) bool {
 	for _, prefix := range []string{
 		"LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ", "NOREPLICAS ",

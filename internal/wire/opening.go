@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// opening holds the parameters of open.
 type opening struct {
 	dial, whole time.Duration // of the dial, and of dial and greeting together
 	renewed     func()
@@ -18,8 +17,8 @@ type opening struct {
 	at          string // that a notification named, or ""
 	heeds       bool   // the node may push notifications
 
-	// behind, which may be nil, returns commands that are written with the last part of the greeting if go-redis makes
-	// that alone, and their number.
+	// behind, which may be nil, returns commands, and their number, to be written with the last part of a greeting that
+	// go-redis makes alone.
 	behind func(opened *ownConn) (encoded []byte, commands int)
 
 	// ask sends the caller's questions after the greeting. Its error fails the connection.

@@ -9,8 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file finds out that a client of one address leads to a node of a Redis Cluster, which serves only the names in
-// its own slots.
+// This file finds out that a client of one address leads to a node of a Redis Cluster, which serves only its own slots.
 
 // A share is what is known of the part of all keys that a node serves.
 type share struct{ why atomic.Pointer[error] }
@@ -41,7 +40,7 @@ func (s *share) heard(err error) error {
 	return fmt.Errorf("%w: %w", errPartial, err)
 }
 
-// learn asks a Cluster's node for its slots: a single master with all of them is no mistake.
+// learn asks a Cluster's node for its slots: a single master may have all.
 func (s *share) learn(ctx context.Context, mode string, do func(ctx context.Context, args ...any) *redis.Cmd) error {
 	if mode == "" {
 		return nil // not known, so nothing changes

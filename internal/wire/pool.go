@@ -21,16 +21,16 @@ import (
 //     accepted earlier.
 //   - All methods may be called from many goroutines at once.
 type Pool interface {
-	// Send queues req behind everything sent before it. An error means that the request was refused and will never be
-	// executed: ErrClosed, an *OutstandingError, or why the pool can never send.
+	// Send queues req behind everything sent before it. On an error the request is never executed: ErrClosed, an
+	// *OutstandingError, or why the pool can never send.
 	Send(req Request) error
 
 	// CloseIdle ends connections and background work once no reply is outstanding. The next Send starts them again.
 	// Subscriptions stay.
 	CloseIdle()
 
-	// Close refuses every later Send with ErrClosed, ends subscriptions at once, and otherwise does what CloseIdle
-	// does. It does not wait, and never closes a client that the user made. A second Close does nothing.
+	// Close refuses every later Send with ErrClosed, ends subscriptions at once, and otherwise does what CloseIdle does.
+	// It does not wait, nor close the user's client. A second Close does nothing.
 	Close() error
 
 	// String names the node, for messages.
@@ -39,13 +39,13 @@ type Pool interface {
 
 // A Request is one command on its way to a node.
 type Request struct {
-	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args,
-	// because all nodes of a round share one slice. Commands that block or change their connection (BLPOP, SUBSCRIBE,
-	// MULTI, SELECT, CLIENT, ...) must not be sent.
+	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args: all
+	// nodes of a round share them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, ...)
+	// must not be sent.
 	Args []any
 
-	// RESP is Args as encoded by AppendCommand, or nil. It lets a sender encode a command once for many nodes. A Pool
-	// reads RESP only until Send returns. Code that passes a request on with other Args must clear RESP.
+	// RESP is Args as encoded by AppendCommand, or nil. It is encoded once for many nodes. A Pool reads RESP only until
+	// Send returns. Code that changes Args must clear RESP.
 	RESP []byte
 
 	// Native says that RESP is this command, in place of Args: see Natives. With Look or Tried, another one stands behind it.
@@ -55,8 +55,8 @@ type Request struct {
 	// key. At most 32,768 requests of any kind may be outstanding.
 	Reserved bool
 
-	// Within is how soon the sender wants the reply; 0 means no preference. If a stream's connection is silent for
-	// longer, the stream tries to reach the node on another one. The request does not end.
+	// Within is how soon the sender wants the reply; 0 means no preference. If the connection is silent for longer, a
+	// stream tries another one. The request does not end.
 	Within time.Duration
 
 	// To receives the reply, together with Tag.
@@ -82,17 +82,16 @@ type Reply struct {
 
 	Fate Fate
 
-	// First is what the node answered to the first command of a request of two (Look, Tried), whatever the Fate of the
-	// second, nil if it has refused.
+	// First is the answer to the first command of a request of two (Look, Tried), whatever the Fate of the second; nil if
+	// refused.
 	First any
 
-	// Resent says that the client has sent the request more than once. The node may execute an earlier sending after
-	// this answer.
+	// Resent says that the client has sent the request more than once: an earlier one may be executed after this answer.
 	Resent bool
 
 	// Conn is the number of the connection that the reply came on, 0 if the pool cannot promise the node's order of
-	// execution. A new connection has a higher number, also across the Pools of one client, so a restarted node answers
-	// with a higher Conn. Conn never falls from one reply to the next.
+	// execution. A new connection, and so a restarted node, has a higher one, also across the Pools of one client. Conn
+	// never falls from one reply to the next.
 	Conn uint64
 
 	// Server is the process that answered, nil if that is not known: the node was not asked, or refuses INFO, or the
@@ -125,8 +124,7 @@ func (f Fate) String() string {
 	}
 }
 
-// An OutstandingError is the error of Send when a node owes Limit replies: it is frozen, unreachable, or slower than
-// its callers.
+// An OutstandingError is the error of Send when a node owes Limit replies: it is frozen, unreachable or too slow.
 type OutstandingError struct {
 	Limit int
 }
@@ -138,12 +136,12 @@ func (e *OutstandingError) Error() string {
 
 // A Subscriber is a Pool that can also listen to what clients PUBLISH on the node. Pools of New implement it.
 //
-// A message published while there is no connection is lost, and only another call of Subscribed tells of that. So code
-// that waits for a message needs a second way to make progress, such as a timer.
+// A message published without a connection is lost, and only another call of Subscribed tells of that. So code that
+// waits for a message also needs a timer.
 type Subscriber interface {
-	// Subscribe listens to channel until the Subscription or the Pool is closed, or the node refuses. It does not wait
-	// for the node, and may report to the Listener before it returns. It uses one goroutine and one connection. The
-	// client's user needs permission for SUBSCRIBE and the channel (+subscribe &channel).
+	// Subscribe listens to channel until the Subscription or the Pool is closed, or the node refuses. It does not wait for
+	// the node, and may call the Listener before it returns. It uses one goroutine and one connection, and needs the
+	// permissions +subscribe &channel.
 	//
 	// An error means that nothing was started: ErrClosed, an empty channel, a nil Listener, or why the Pool can never
 	// send.
@@ -158,8 +156,7 @@ type Subscriber interface {
 //
 //	{ Unsubscribed | Subscribed { Message } Unsubscribed } [ Refused ]
 //
-// which Close may end at any point. A client that the pool uses directly reconnects by itself, so Subscribed may come
-// twice in a row.
+// which Close may end at any point. A client used directly reconnects by itself, so Subscribed may come twice in a row.
 type Listener interface {
 	// Subscribed: the node has confirmed the subscription, at first or after a reconnect. Messages published from now
 	// on are delivered while the connection lasts.
@@ -170,14 +167,14 @@ type Listener interface {
 
 	// Unsubscribed: the connection was lost, or could not be opened and confirmed within 5 s; err says why. Each failed
 	// attempt calls it. The pause before the next attempt doubles from 50 ms to 1 s, and up to half of it is added at
-	// random. It starts over after a connection that lasted at least a second. It is half a minute if HangsUp(err).
+	// random. It starts over after a connection of at least a second. It is half a minute if HangsUp(err).
 	//
-	// A connection on which nothing arrives for 5 s is given up. A PING is sent after every 2 s of silence, so that
-	// happens 3 to 5 s after the node falls silent.
+	// A PING is sent after every 2 s of silence, and a connection on which nothing arrives for 5 s is given up: 3 to 5 s
+	// after the node falls silent.
 	Unsubscribed(err error)
 
-	// Refused: the node does not let the client's user SUBSCRIBE to the channel; err wraps its answer, a redis.Error.
-	// Or the user has closed the client, and err is ErrClientClosed. The Subscription has ended. Temporary errors
-	// (LOADING, BUSY, ...) and errors of the greeting go to Unsubscribed.
+	// Refused: the node does not let the client's user SUBSCRIBE to the channel; err wraps its answer, a redis.Error. Or
+	// err is ErrClientClosed. The Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of the greeting
+	// go to Unsubscribed.
 	Refused(err error)
 }

@@ -47,7 +47,6 @@ type queue struct {
 	wake chan struct{}
 }
 
-// queued is a request after it was encoded.
 type queued struct {
 	to   Receiver
 	tag  int
@@ -58,7 +57,6 @@ type queued struct {
 	of     part   // of a request of two commands
 }
 
-// A part is one of the two commands of a request.
 type part uint8
 
 const (
@@ -157,8 +155,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// cutAgain is how long no connection loads scripts, or carries native commands, after one has ended at that, perhaps by
-// coincidence.
+// cutAgain is how long no connection loads scripts, or carries native commands, after one has ended there, perhaps by
+// chance.
 const cutAgain = time.Minute
 
 func (q *queue) loadsScripts() bool {

@@ -5,8 +5,6 @@ import (
 	"strconv"
 )
 
-// This file takes back requests of which nothing was sent, for a Redsync that closes.
-
 // Recall leaves the requests of an open connection alone: they are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
 	if s := p.last.Load(); s != nil && s.conn.Load() == nil {

@@ -12,20 +12,19 @@ import (
 )
 
 // This file follows a client of many nodes: slots of a Redis Cluster move to another master, or a Ring loses or gains a
-// shard. A request that waits for the node that had its key is given up: a lock needs to know that it has no vote
-// there.
+// shard. A request that waits for the key's old node is given up: a lock must know that it has no vote there.
 
 const (
-	// rerouteEvery is how often the pool compares what nodes owe with what the client says. That sends nothing.
+	// rerouteEvery is how often the pool compares what nodes owe with what the client says.
 	rerouteEvery = 50 * time.Millisecond
 
-	// After so many looks without a reply the pool asks the client of a Cluster to reload its state, and again after so
-	// many more: a client that nobody else uses would not notice a failover.
+	// After so many looks without a reply the pool makes the client of a Cluster reload its state, and again after so many
+	// more: an unused client would not notice a failover.
 	looksUntilReload = 4
 	looksPerReload   = 5
 
-	// maxReloads bounds the reloads that wait for nodes at once. A reload asks nodes in random order, and waits up to
-	// maxReadTimeout for a frozen one. With three masters, a third of the 20 reloads that begin in that time hang.
+	// maxReloads bounds the reloads at once. A reload asks nodes in random order, and waits up to maxReadTimeout for a
+	// frozen one: with three masters, a third of the 20 that begin in that time hang.
 	maxReloads = 12
 )
 
@@ -48,7 +47,6 @@ type owing struct {
 	route  router
 }
 
-// An owed is a request without a reply.
 type owed struct {
 	to  interface{ deliver(reply Reply) }
 	key string
@@ -61,8 +59,8 @@ type owed struct {
 	before, after *owed
 }
 
-// add notes that r is sent to node, while the client perhaps names another one. It reports false if r, which follows a
-// redirection, has been given up: its sender no longer cleans up what the node would do.
+// add notes that r is sent to node, while the client perhaps names another one. It reports false if r, after a
+// redirection, has been given up: its sender no longer cleans up.
 func (o *owing) add(r *owed, node, named *redis.Client) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +108,6 @@ func (o *owing) remove(r *owed) bool {
 	return true
 }
 
-// A wait is a request that has waited for a look or more.
 type wait struct {
 	*owed
 	at, named *redis.Client
@@ -180,8 +177,8 @@ func reload(client redis.UniversalClient) {
 	}
 }
 
-// isDropped reports whether a Ring has stopped using one of its shards. The stream of a Cluster's master without slots
-// soon ends because it is idle.
+// isDropped reports whether a Ring has stopped using a shard. The stream of a Cluster's master without slots soon ends
+// as idle.
 func isDropped(owner redis.UniversalClient, node *redis.Client) bool {
 	ring, is := owner.(*redis.Ring)
 	return is && !slices.Contains(ring.GetShardClients(), node)

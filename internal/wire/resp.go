@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// This file encodes commands and decodes replies in RESP2 and RESP3. A value of RESP3 is decoded to what the node would
-// send in RESP2: an array for a map or a set, 1 or 0 for a boolean, a string for any other number.
+// This file encodes commands and decodes replies, those of RESP3 to what RESP2 would have: an array for a map or a set,
+// 1 or 0 for a boolean, a string for any other number.
 
 const (
 	// readBuffer is the size of a read buffer, and of the longest line.
@@ -116,7 +116,6 @@ func readReply(r *bufio.Reader) (any, error) {
 	return d.value(0)
 }
 
-// A decoder reads one reply.
 type decoder struct {
 	*bufio.Reader
 	left int // memory for the rest of the reply
@@ -266,7 +265,7 @@ func (d *decoder) bulk(n int64) (any, error) {
 	return value, nil
 }
 
-// longBulk reads strings larger than the buffer. Memory grows with what arrives, not with the announced length.
+// longBulk reads long strings. Memory grows with what arrives, not with the announced length.
 func (d *decoder) longBulk(n int) (any, error) {
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, d.Reader, int64(n+len(crlf))); err != nil {
@@ -302,7 +301,7 @@ func (d *decoder) take(n int) bool {
 	return d.left >= 0
 }
 
-// broken converts the error of a failed read. Within a reply, the end of the connection is unexpected.
+// broken converts the error of a failed read. Within a reply an end is unexpected.
 func broken(err error, within bool) error {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):

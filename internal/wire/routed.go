@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file implements the pool of a client of many nodes. The client tells which node has a key, and the request goes
-// through a stream to that node. So what a stream guarantees holds for each node, and a frozen node delays no other.
+// This file implements the pool of a client of many nodes. The client tells which node has a key, and a stream to that
+// node carries the request: a frozen node delays no other.
 
 // routeTimeout is how long the pool waits for the client to load the state of its cluster.
 const routeTimeout = 5 * time.Second
@@ -27,10 +27,10 @@ const maxRedirects = 16
 // A router returns the client of the node that has a key.
 type router func(ctx context.Context, key string) (*redis.Client, error)
 
-// routedPool sends each request through the stream of the node that has its key.
+// A routedPool promises no order of execution.
 //
-// A Cluster's node without the slot executes nothing. It names the node that has the slot (MOVED), or will have it
-// (ASK), and the pool sends the request there. So it promises no order of execution.
+// A Cluster's node without the slot executes nothing. It names the node that has the slot (MOVED) or will have it
+// (ASK), and the pool sends the request there.
 type routedPool struct {
 	Config
 	client    redis.UniversalClient
@@ -120,7 +120,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 	return w, nil
 }
 
-// Together compares hash tags on a Ring, because other keys may lie together only until it loses or gains a shard.
+// Together compares hash tags on a Ring: other keys lie together only until it loses or gains a shard.
 func (p *routedPool) Together(a, b string) bool {
 	if p.cluster == nil {
 		return hashed(a) == hashed(b)
@@ -291,7 +291,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	return node
 }
 
-// nodeAtLocked returns the target of a redirection. A new node gets the options of the redirecting one, like.
+// nodeAtLocked returns the target of a redirection, with the options of the redirecting node, like.
 func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	if node := p.nodes[addr]; node != nil {
 		return node
@@ -303,7 +303,6 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	return p.addLocked(addr, client)
 }
 
-// A routed is a request on its way to the node that has its key.
 type routed struct {
 	pool  *routedPool
 	req   Request
@@ -312,8 +311,7 @@ type routed struct {
 	moves int
 }
 
-// sendLocked sends r to node. asking: the slot is still moving there. No limit refuses a request that follows a
-// redirection.
+// sendLocked sends r to node. asking: the slot is still moving there. No limit applies after a redirection.
 func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
 	r.at = node
 	if !r.pool.owing.add(&r.owed, node.client, named) {
@@ -408,7 +406,7 @@ func keyOf(args []any) string {
 	return fmt.Sprint(args[at])
 }
 
-// Link tells of the node whose connection was opened last, or is still being opened.
+// Link tells of the node whose connection was opened, or began to open, last.
 func (p *routedPool) Link() (l Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,7 +27,7 @@ var late struct {
 }
 
 // NewScript returns a script for a package-level variable. Every new connection of a stream loads all such scripts, so
-// the first use of one costs no extra round trip.
+// a first use costs no extra round trip.
 func NewScript(source string) *Script {
 	s := &Script{write: func() string { return source }}
 	s.once.Do(s.begin)
@@ -45,8 +45,7 @@ func NewScriptOf(write func() string) *Script {
 	return s
 }
 
-// NewScriptOnDemand is for a script that few programs use: no connection loads it, so its first use takes another round
-// trip.
+// NewScriptOnDemand is for a rare script: no connection loads it, so its first use takes another round trip.
 func NewScriptOnDemand(write func() string) *Script { return &Script{write: write} }
 
 func (s *Script) begin() {

@@ -14,36 +14,35 @@ import (
 )
 
 // A Server identifies the server process that answered a request. It comes from INFO server, asked on the same
-// connection before any request. A connection leads to one process and ends with it. A Server is never modified, and
-// equal pointers mean the same process on the same connection.
+// connection before any request. A Server is never modified. Equal pointers mean the same process on the same
+// connection.
 type Server struct {
-	// RunID is random and new each time the server starts. Nodes with equal RunIDs are one server at two addresses.
-	// RunID is "" if INFO has no run_id, or one of zeros, and with both pool.WithoutIdentity and pool.WithRestartGuard.
+	// RunID is random and new each time the server starts. Nodes with equal RunIDs are one server. RunID is "" if INFO has
+	// no run_id, or one of zeros, and with both pool.WithoutIdentity and pool.WithRestartGuard.
 	RunID string
 
-	// Uptime is how long the process had been running by its own account, in whole seconds. It may be up to 1 s too
-	// long, because it is the difference of two truncated times. Setting the server's clock changes it as well.
+	// Uptime is how long the process had been running by its own account, in whole seconds. As a difference of truncated
+	// times, it may be up to 1 s too long. Setting the server's clock changes it.
 	Uptime time.Duration
 
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New says that the process certainly started before the time of pool.WithNoLocksBefore, and so has forgotten no
-	// lock.
+	// New says that the process certainly started before pool.WithNoLocksBefore's time, and so has forgotten no lock.
 	New bool
 }
 
 // Age returns how long the process had been running at a given time: Uptime + at - At. It is at most the true age plus
-// 1 s. It may be less, by up to 1 s plus the time that the answer to INFO took. If the process started after the given
-// time, Age returns less than 1 s.
+// 1 s. It may be less, by up to 1 s plus the time that INFO took. If the process started after the given time, it is
+// less than 1 s.
 //
 // To guard a vote, use the age at the time of Send: a process that started after that may answer.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
 func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
-// questions are what a stream asks on each new connection, in one write: who the node is, that it load every script,
-// and that it notify of maintenance.
+// questions are what a stream asks on each new connection, in one write: who the node is, and that it load scripts and
+// notify of maintenance.
 type questions struct {
 	heed     heed
 	commands [][]any
@@ -112,8 +111,8 @@ func (q *questions) ask(ctx context.Context, cn *redis.Conn) (answers []any, at 
 
 // read returns the server that has answered at that time.
 //
-// A node may refuse INFO, and then the Server is nil, or SCRIPT LOAD, and then it answers NOSCRIPT later. Any other
-// failure fails the connection. So does BUSY, so that the next connection asks again.
+// If the node refuses INFO, the Server is nil; if SCRIPT LOAD, it answers NOSCRIPT later. Any other failure, and BUSY,
+// fails the connection, so that the next one asks again.
 func (q *questions) read(answers []any, at time.Time) (*Server, error) {
 	for i, answer := range answers {
 		err, refused := answer.(error)
@@ -171,8 +170,7 @@ func (q *questions) readAndNote(answers []any, at time.Time) (*Server, error) {
 // maxUptime keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
-// parseInfo returns nil without a valid uptime_in_seconds. Some imitations of Redis have no run_id, or one of zeros. A
-// run_id is printed, so a terminal must not obey it.
+// parseInfo returns nil without a valid uptime_in_seconds. A run_id is printed, so a terminal must not obey it.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
@@ -196,7 +194,7 @@ func field(text, name string) string {
 }
 
 // A serverView decides what the users of one pool see of servers. It needs no mutex: only the goroutine that delivers
-// replies calls shown, and a stream starts only after the previous one has delivered its replies.
+// replies calls shown, and a stream starts after the previous one has delivered all.
 type serverView struct {
 	anonymous     bool
 	guarded       bool

@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// This file decides what to do about a connection that owes a reply and is silent. Either the node is slow, or the
-// connection is dead without notice, because a firewall or a NAT has forgotten it.
+// This file decides what to do about a connection that owes a reply and is silent. Either the node is slow, or a
+// firewall or a NAT has forgotten the connection.
 //
-// Once the connection has been silent for longer than its requests want (Request.Within), a search for a second one
-// begins. If a node answers the second one's greeting while the first is still silent, the second replaces the first.
-// If data arrives on the first before that, the second is closed. A frozen node answers on neither, and the search goes
-// on: the name of the node may lead elsewhere by now.
+// Once it has been silent for longer than its requests want (Request.Within), a search for a second one begins. If a
+// node answers the second one's greeting while the first is still silent, the second replaces the first. If data
+// arrives on the first before that, the second is closed. A frozen node answers on neither, and the search goes on.
 
 const (
 	// minPatience is the shortest silence before a search.
 	minPatience = 50 * time.Millisecond
 
-	// A second connection that was not needed doubles the patience: otherwise a slow link would cost a connection for
-	// each request. The patience halves after each forgetAfter, so that a node that was slow once does not go unwatched
-	// for ever.
+	// A second connection that was not needed doubles the patience: otherwise a slow link would cost a connection for each
+	// request. Each forgetAfter halves it, so that a node that was once slow is watched again.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
 )
 
-// A silence measures how long one connection has owed a reply without receiving one, and decides what to do. All
-// methods except start, pause, clock and lasts are called under the queue's mu.
+// A silence measures how long a connection has owed a reply without receiving one. All methods except start, pause,
+// clock and lasts are called under the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
 	usual   time.Duration // the timeout after announced maintenance; 0: there is none
@@ -92,8 +90,7 @@ func (s *silence) broken(owing bool) {
 	}
 }
 
-// check is called when the watch has fired. It returns whether to give the connection up, and the search to begin, or
-// nil.
+// check is called when the watch fires. It returns whether to give the connection up, and a search to begin, or nil.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
@@ -143,10 +140,10 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
-// minPace is longer for a node that has been silent before and was well: it is asked less often.
+// minPace is longer for a node that was silent before and well: it is asked less often.
 func (s *silence) minPace() time.Duration { return min(minPace<<s.doubled, maxPace) }
 
-// arm sets the watch for a silence that has lasted for waited. Later replies leave it alone: check looks anew.
+// arm sets the watch after a silence of waited. Later replies leave it alone: check looks anew.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {

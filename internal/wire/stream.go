@@ -15,8 +15,8 @@ const (
 	// idleTimeout is how long a stream waits for work before it ends. Programs that never call Close rely on it.
 	idleTimeout = 30 * time.Second
 
-	// After redialTries failures in a row to connect, the stream waits for redialPause before each further attempt.
-	// Requests sent meanwhile fail with the last error.
+	// After redialTries failures in a row, the stream waits for redialPause before each attempt to connect. Requests sent
+	// meanwhile fail with the last error.
 	redialTries = 4
 	redialPause = 100 * time.Millisecond
 )
@@ -77,8 +77,8 @@ var streams struct {
 	running    map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, and starts one if need be. It fails once p is closed: a Send that races
-// with Close must not start a stream that Close does not end.
+// running returns the stream of p's client, and starts one if need be. It fails once p is closed: a Send beside Close
+// must not start a stream that stays.
 func (p *streamPool) running() (*stream, error) {
 	streams.Lock()
 	defer streams.Unlock()
@@ -119,7 +119,7 @@ func (p *streamPool) Silent() time.Duration {
 	return 0
 }
 
-// behindSilence is how long a silent node may count as behind, and not as one that does not answer.
+// behindSilence is how long a silent node may count as behind, before it counts as not answering.
 const behindSilence = 500 * time.Millisecond
 
 func (p *streamPool) IsBehind() bool {
@@ -180,8 +180,8 @@ func (p *streamPool) Sibling() Pool { return newStreamPool(p.Config, p.client, p
 
 func (p *streamPool) MetBefore() bool { return p.Wrong == nil && metBefore(p.client) }
 
-// A stream is an ordered sequence of requests and the connections that carry them, one at a time. It lives from its
-// first request until it has been idle for idleTimeout, CloseIdle or Close ends it, or the user has closed the client.
+// A stream is an ordered sequence of requests and the connections that carry them, one at a time. It lives until it has
+// been idle for idleTimeout, CloseIdle or Close ends it, or the user has closed the client.
 type stream struct {
 	queue
 	user  *redis.Client
@@ -291,8 +291,7 @@ func (s *stream) identify(c *conn) {
 	}
 }
 
-// connect opens a connection. While the node gives no sign of life, it searches for another one beside the first: the
-// name of the node may lead elsewhere by now.
+// connect opens a connection. While the node gives no sign of life, it searches for another beside the first.
 func (s *stream) connect() (*conn, error) {
 	if isClosed(s.owner) {
 		s.sever()
@@ -383,7 +382,7 @@ func (s *stream) stop() {
 	}
 }
 
-// refuse delivers NotSent to every queued request, with the highest Conn given out, so that no later one is lower.
+// refuse delivers NotSent to every queued request, with the highest Conn given out: no later one is lower.
 func (s *stream) refuse(err error) {
 	s.mu.Lock()
 	refused := s.requests

@@ -16,15 +16,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 )
 
-// The pauses between attempts double from firstPause to lastPause. Up to half is added at random, so that the
-// subscribers of a restarted node do not reconnect all at once.
+// The pauses between attempts double from firstPause to lastPause. Up to half is added at random, so that not all
+// subscribers of a restarted node reconnect at once.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause: a proxy
-// that does not know the command may end each connection there.
+// After hangUps attempts in a row that ended in place of the answer to SUBSCRIBE, the pause is hungUpPause: the node
+// may be a proxy that does not know it.
 const (
 	hangUps     = 3
 	hungUpPause = 30 * time.Second
@@ -41,7 +41,6 @@ type hungUp struct{ error }
 
 func (e *hungUp) Unwrap() error { return e.error }
 
-// subscriptions are the running subscriptions of a Pool.
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -114,8 +113,8 @@ type Subscription struct {
 
 	closed atomic.Bool // the Listener hears nothing more
 
-	// telling holds a token while a method of the Listener runs. It is no sync.Mutex, because testing/synctest does not
-	// regard a goroutine that waits for one as durably blocked.
+	// telling holds a token while a method of the Listener runs. testing/synctest does not see a goroutine that waits for
+	// a sync.Mutex as durably blocked.
 	telling chan struct{}
 }
 
@@ -124,16 +123,15 @@ func (s *Subscription) stop() {
 	s.end(nil)
 }
 
-// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running, and
-// none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call from a
-// method of any Listener does not wait. Nor does the Pool's Close.
+// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener runs or will be
+// called. It waits for a running method, so do not hold a mutex that the methods lock. A call from a method of any
+// Listener does not wait, nor does the Pool's Close.
 //
-// A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays it up
-// to the client's own timeouts.
+// A Dialer that ignores its context delays the end of the connection, and so do the timeouts of a client used directly.
 func (s *Subscription) Close() {
 	s.stop()
-	// From here on tell calls no method. If one is running, wait for it, unless the caller is itself a method of some
-	// Listener: two methods that close each other's subscription would wait for ever.
+	// From here on tell calls no method. If one is running, wait for it, unless the caller is a method of some Listener:
+	// two that close each other's subscription would wait for ever.
 	select {
 	case s.telling <- struct{}{}:
 	default:
@@ -269,8 +267,8 @@ func (s *Subscription) confirm(w wire, timeout time.Duration) error {
 	return nil
 }
 
-// deliver calls the Listener for everything that arrives. A read that timed out may have consumed part of a message, so
-// it ends the connection. Therefore a timer sends PING while the read waits.
+// deliver calls the Listener for everything that arrives. A read that timed out ends the connection, because part of a
+// message may be lost. So a timer sends PING while the read waits.
 func (s *Subscription) deliver(w wire) error {
 	ping := time.AfterFunc(pingAfter, w.ping)
 	defer ping.Stop()

@@ -9,19 +9,17 @@ import (
 	"time"
 )
 
-// This file opens connections while the node is silent. A machine that has stopped sends no FIN, and its kernel may
-// even accept connections that nobody greets. Meanwhile the name of the node may have moved (DNS, Sentinel, a proxy).
-// So tries follow each other, and each dial resolves the name anew. A try should end soon, but a far node with TLS
-// needs a second. So:
+// This file opens connections while the node is silent. A stopped machine sends no FIN, and its kernel may even accept
+// connections. Meanwhile the name of the node may have moved (DNS, Sentinel, a proxy). So tries follow each other, and
+// each dial resolves the name anew. A try should end soon, but a far node with TLS needs a second. So:
 //
 //   - A try ends once it has seen no sign of life for one pace. The end of the dial is a sign, and so is each reply of
 //     the greeting.
 //   - The pace is at least twice the longest wait for a sign when the stream last opened a connection.
-//   - While the stream has no connection, the first try goes on beside the others: nothing may be known of how far the
-//     node is.
+//   - While the stream has no connection, the first try goes on beside the others: the node may be far.
 //
-// Only one try runs at a time. But a dial that ignores its context, as that of go-redis's Sentinel client with TLS,
-// cannot be stopped, so the next one overtakes it.
+// One try runs at a time. But a dial that ignores its context, as that of go-redis's Sentinel client with TLS, is
+// overtaken by the next.
 
 const (
 	// minPace is the shortest time without a sign of life that ends a try.
@@ -36,11 +34,11 @@ const (
 	// lastWord is how long a try that was given up has to end before the next one overtakes it.
 	lastWord = 20 * time.Millisecond
 
-	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, they do not slow maxPace.
+	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, maxPace is kept.
 	maxOvertaken = 11
 
-	// lastLook lets the first connection read what has arrived before a second one replaces it. It is also the pause
-	// after a try: the node sees its end before it sees the next.
+	// lastLook lets the first connection read what has arrived before a second one replaces it. It is also the pause after
+	// a try, so that the node sees its end first.
 	lastLook = time.Millisecond
 )
 
@@ -145,8 +143,8 @@ type search[T any] struct {
 	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened. A try begins one pace after the one before began, or when
-// that has been given up.
+// run returns the first connection that a try has opened. A try begins one pace after the last one, or when that is
+// given up.
 func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)

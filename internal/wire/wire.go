@@ -55,8 +55,7 @@ type ownWire struct {
 	timer     *time.Timer // ends a connection that moves later
 }
 
-// dialWire sends SUBSCRIBE on a new connection. In the same write it asks for notifications of maintenance, whatever
-// the answer.
+// dialWire sends SUBSCRIBE on a new connection, and in the same write asks for notifications of maintenance.
 func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
 	ctx, end := context.WithCancel(ctx)
 	heed := heedOf(user)
@@ -178,8 +177,8 @@ func message(reply any) (payload string, is bool) {
 	return payload, is
 }
 
-// A pubSubWire is a subscription of a client that does not reveal its nodes. The context ended prevents go-redis from
-// reconnecting without telling the reader.
+// A pubSubWire is a subscription of a client that does not reveal its nodes. The context ended keeps go-redis from
+// reconnecting unseen.
 type pubSubWire struct{ *redis.PubSub }
 
 // dialPubSub sends PING, because go-redis hides why Subscribe cannot connect.
@@ -215,7 +214,7 @@ func (w pubSubWire) receive(timeout time.Duration) (n news, err error) {
 	return n, nil
 }
 
-// ended is the context of every call on a pubSubWire: go-redis looks at it only when it dials again, and then fails.
+// ended is the context of every call on a pubSubWire: go-redis looks at it only before it dials again.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
