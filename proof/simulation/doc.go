@@ -114,8 +114,8 @@
 //	go test -run 'TestSimulationWhileDialsFail$' ./proof/simulation   # dials to one host fail
 //	REDSYNC_SIM_DIALS=200                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
-// RULES.md lists the rules of the protocol that were switched off in the code, one after the other, and which scene has
-// seen it, with which seed. The normal length plays these seeds.
+// RULES.md and the two pages beside it list the rules of the protocol that were switched off in the code, one after the
+// other, and which scene has seen it, with which seed. The normal length plays these seeds.
 //
 // A failure prints the command that repeats it. A panic ends the process without printing the
 // seed; with -v the output shows which seed was running.
