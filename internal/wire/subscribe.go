@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,15 +34,17 @@ func HangsUp(err error) bool {
 	return errors.As(err, &hung)
 }
 
-type hungUp struct{ error }
-
-func (e *hungUp) Unwrap() error { return e.error }
+type hungUp struct{ wrapped }
 
 // subscriptions are the running subscriptions of a Pool.
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	open   map[*Subscription]struct{}
+}
+
+func (p *clientPool) Subscribe(channel string, to Listener) (*Subscription, error) {
+	return p.subs.start(&p.Config, p.owner, channel, to, p.dial)
 }
 
 func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (*Subscription, error) {
@@ -125,23 +124,14 @@ func (s *Subscription) stop() {
 }
 
 // Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running, and
-// none will be called. Close waits for a running method, so do not hold a mutex that the methods lock. A call from a
-// method of any Listener does not wait. Nor does the Pool's Close.
+// none will be called. Close waits for a running method, so do not call it from one, or hold a mutex that one locks. The
+// Pool's Close does not wait.
 //
 // A Dialer that ignores its context delays the end of the connection. A client that the pool uses directly delays it up
 // to the client's own timeouts.
 func (s *Subscription) Close() {
 	s.stop()
-	// From here on tell calls no method. If one is running, wait for it, unless the caller is itself a method of some
-	// Listener: two methods that close each other's subscription would wait for ever.
-	select {
-	case s.telling <- struct{}{}:
-	default:
-		if inListener() {
-			return
-		}
-		s.telling <- struct{}{}
-	}
+	s.telling <- struct{}{} // from here on tell calls no method
 	<-s.telling
 }
 
@@ -149,31 +139,7 @@ func (s *Subscription) tell(method func()) {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
 	if !s.closed.Load() {
-		listener(method)
-	}
-}
-
-// listener calls a method of a Listener, so that inListener finds listener on the stack.
-//
-//go:noinline
-func listener(method func()) { method() }
-
-var listenerEntry = reflect.ValueOf(listener).Pointer()
-
-func inListener() bool {
-	pcs := make([]uintptr, 64)
-	n := runtime.Callers(1, pcs)
-	for ; n == len(pcs); n = runtime.Callers(1, pcs) {
-		pcs = make([]uintptr, 2*len(pcs))
-	}
-	for frames := runtime.CallersFrames(pcs[:n]); ; {
-		frame, more := frames.Next()
-		if frame.Entry == listenerEntry {
-			return true
-		}
-		if !more {
-			return false
-		}
+		method()
 	}
 }
 
@@ -185,7 +151,7 @@ func (s *Subscription) run(ctx context.Context) {
 			cuts = 0
 		}
 		if cuts >= hangUps {
-			err = &hungUp{err}
+			err = &hungUp{wrapped{err}}
 		}
 		at = ""
 		var refused *refusedError
@@ -289,13 +255,10 @@ func (s *Subscription) deliver(w wire) error {
 	}
 }
 
-var passing = []string{
-	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
-	"max number of clients reached", // after an ERR, which HasErrorPrefix skips
-}
-
+// passes reports whether err is an answer that a later SUBSCRIBE may not get.
 func passes(err error) bool {
-	return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+	return beginsWith(err, "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
+		"max number of clients reached") // after an ERR, which HasErrorPrefix skips
 }
 
 // A refusedError is the error of Refused.
