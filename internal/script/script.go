@@ -133,9 +133,15 @@ func shortened(lua string) string {
 
 // words matches a text in quotes, a word, or signs with the spaces around them. It is made at its first use, like
 // scripts.
-var words = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`)
-})
+func words() *regexp.Regexp {
+	makeWords.Do(func() { madeWords = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`) })
+	return madeWords
+}
+
+var (
+	makeWords sync.Once
+	madeWords *regexp.Regexp
+)
 
 // local are local names in included functions, each behind a short one.
 const local = "Qqueue Ddeadline Tticket Pprocess Gdigits Vvalue Rrecord Bbefore Mmiddle Oother Llatest Nlength Ilimit Ssecond " +

@@ -121,18 +121,21 @@ const (
 	scriptPlace  = "@user_script:"
 )
 
-// beforeError matches what stands before the error, and the sign of one that is the server's own, not a command's.
-var beforeError = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:Error running script \(call to .*?\): )?(?:@user_script:.*?: )*-?`)
-})
+// patterns are made when they are first needed, or every program that imports the library would pay for them.
+var patterns struct {
+	sync.Once
+	before  *regexp.Regexp   // what stands before the error, and the sign of one that is the server's own, not a command's
+	unknown []*regexp.Regexp // see makePatterns
+}
 
 func withoutPlace(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
 	}
+	patterns.Do(makePatterns)
 	text := strings.TrimPrefix(answer.Error(), "ERR ")
-	return text[len(beforeError().FindString(text)):]
+	return text[len(patterns.before.FindString(text)):]
 }
 
 // answers reports whether err is a node's answer to a request, not to the greeting, and begins with prefix.
@@ -263,7 +266,7 @@ func unknownIn(err error) (name string, is bool) {
 		return "", false
 	}
 	text := withoutPlace(err)
-	for _, says := range unknownTexts() {
+	for _, says := range patterns.unknown {
 		if names := says.FindStringSubmatch(text); names != nil {
 			return strings.ToLower(cmp.Or(names[1:]...)), true
 		}
@@ -271,8 +274,10 @@ func unknownIn(err error) (name string, is bool) {
 	return "", false
 }
 
-// unknownTexts match what follows ERR and the place in a script. The groups are where the command's name may stand.
-var unknownTexts = sync.OnceValue(func() (all []*regexp.Regexp) {
+// makePatterns also makes those of what follows ERR and the place in a script if the node does not have a command. Their
+// groups are where its name may stand.
+func makePatterns() {
+	patterns.before = regexp.MustCompile(`^(?:Error running script \(call to .*?\): )?(?:@user_script:.*?: )*-?`)
 	const (
 		quote   = `['"\x60]`
 		name    = `[ :'"\x60]*([a-z][a-z_|.]*)?`
@@ -288,10 +293,9 @@ var unknownTexts = sync.OnceValue(func() (all []*regexp.Regexp) {
 		`(?:handle request, *)?(?:the\b *)?(?:this\b *)?(?:redis\b *)?(?:` + quote + name + quote + `* *)?command\b` +
 			`(?:` + name + quote + `*)??` + refused + ends,
 	} {
-		all = append(all, regexp.MustCompile(`(?i)^`+text))
+		patterns.unknown = append(patterns.unknown, regexp.MustCompile(`(?i)^`+text))
 	}
-	return all
-})
+}
 
 // isOfScript reports whether err tells a place in a script. Redis 7.0 and later tell it at the end.
 func isOfScript(err error) bool {

@@ -226,7 +226,7 @@ func (s *Subscription) confirm(w wire, timeout time.Duration) error {
 	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
 	switch {
 	case isAnswer(err) && !passes(err):
-		return &refusedError{s.channel, err}
+		return &refusedError{s.channel, wrapped{err}}
 	case err != nil:
 		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
 	case h.subscribed != s.channel:
@@ -264,11 +264,9 @@ func passes(err error) bool {
 // A refusedError is the error of Refused.
 type refusedError struct {
 	channel string
-	answer  error
+	wrapped
 }
 
 func (e *refusedError) Error() string {
-	return fmt.Sprintf("pool: subscribing to %q is refused: %v", Cut(e.channel), e.answer)
+	return fmt.Sprintf("pool: subscribing to %q is refused: %v", Cut(e.channel), e.error)
 }
-
-func (e *refusedError) Unwrap() error { return e.answer }
