@@ -52,11 +52,11 @@ var (
 
 	// ErrNotHeld means that this Mutex has no lock: it was never locked, or is unlocked or detached already. It also
 	// matches ErrLockAlreadyExpired, which redsync v4 returns from a second Unlock: test for ErrNotHeld first.
-	ErrNotHeld error = &notHeldError{}
+	ErrNotHeld error = &matching{"redsync: lock not held", ErrLockAlreadyExpired}
 
 	// ErrForced means that an operator called ForceUnlock, or deleted the keys within the first second. It matches
-	// ErrLockLost. Only a holder with WithOwner is told.
-	ErrForced error = &forcedError{}
+	// ErrLockLost, and is a cause of Lost, Err and the context of Do. Only a holder with WithOwner is told.
+	ErrForced error = &matching{"redsync: lock released by force", ErrLockLost}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
@@ -81,18 +81,15 @@ var (
 	ErrClosed = errors.New("redsync: this Redsync was closed")
 )
 
-// A notHeldError has a field, because pointers to values of size zero may be equal.
-type notHeldError struct{ _ byte }
+// A matching is the type of ErrNotHeld and ErrForced, which match another error, too.
+type matching struct {
+	text string
+	also error
+}
 
-func (*notHeldError) Error() string { return "redsync: lock not held" }
+func (e *matching) Error() string { return e.text }
 
-func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
-
-type forcedError struct{ _ byte }
-
-func (*forcedError) Error() string { return "redsync: lock released by force" }
-
-func (*forcedError) Is(target error) bool { return target == ErrLockLost } //nolint:errorlint // a sentinel
+func (e *matching) Is(target error) bool { return target == e.also } //nolint:errorlint // a sentinel
 
 // ErrTaken says that another client has the lock. Methods return it as a pointer. From Lock, TryLock, Unlock, Extend
 // and Valid it is the outermost error, as in redsync v4. errors.Is and errors.As find what comes with it.

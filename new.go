@@ -70,7 +70,21 @@ func (f OptionFunc) Apply(m *Mutex) {
 	f(m)
 }
 
-// change returns the settings of m for an option to change: a copy, unless they are m's own.
+// A setting is an Option that needs nothing else of a Mutex.
+type setting func(*settings)
+
+// Apply implements Option.
+func (change setting) Apply(m *Mutex) { change(m.change()) }
+
+// within returns ok, which says that the value of an option is in its range. Otherwise the option fails.
+func within[T any](s *settings, ok bool, option string, value T, valid string) bool {
+	if !ok {
+		s.fail(outOfRange(option, value, valid))
+	}
+	return ok
+}
+
+// change returns the settings of m for an option to change: a copy, unless m has its own.
 func (m *Mutex) change() *settings {
 	if !m.changed {
 		base := &defaultOptions

@@ -267,14 +267,9 @@ func (e *events) Left(n *quorum.Node, releases int, within time.Duration, err er
 
 func (e *events) Audience() any { return e.to }
 
-func (e *events) Denied(n *quorum.Node, err error) {
+func (e *events) Denied(n *quorum.Node, lock string, err error) {
 	tellOfNoCall(e, e.to.later.WakeUpDenied,
-		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
-}
-
-func (e *events) Refused(n *quorum.Node, err error) {
-	tellOfNoCall(e, e.to.later.WakeUpDenied,
-		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
+		observe.WakeUpDenied{Name: lock, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits queue.Wait, err error) {

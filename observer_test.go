@@ -53,7 +53,7 @@ func TestEachHookIsCalled(t *testing.T) {
 		time.Sleep(time.Minute) // the lock is lost
 		e.Waits(ctx, clock.Now(), 1)
 		e.Unconfirmed(node, 1, false, nil)
-		e.Denied(node, nil)
+		e.Denied(node, "x", nil)
 		e.NodeDown(node, 0, nil)
 		e.NodeUp(node, 0)
 		e.OneServer(node, node, "")

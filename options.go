@@ -2,7 +2,6 @@ package redsync
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -15,10 +14,7 @@ import (
 // with WithLockDelay at most 100 years (of 365 days). It is cut to milliseconds. A short expiry frees the lock of a
 // dead holder soon; a long one tolerates longer pauses.
 func WithExpiry(expiry time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
-		set.expiry, set.ownExpiry = expiry, true
-	})
+	return setting(func(s *settings) { s.expiry, s.ownExpiry = expiry, true })
 }
 
 // WithTries sets how many tries Lock has, with a retry delay between them: 0 (no limit) or more. An attempt that a
@@ -28,14 +24,11 @@ func WithExpiry(expiry time.Duration) Option {
 // The default is 32 tries, about 4.7 s. THAT IS SHORTER THAN THE DEFAULT EXPIRY (8 s): to outwait a crashed holder use
 // WithWait, or WithTries(0).
 func WithTries(tries int) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
-		set.tries, set.givenTries = tries, true
-		if tries < 0 {
-			set.fail(outOfRange("WithTries", tries, "0 (no limit) or more"))
-		}
-		if !set.givenWait {
-			set.wait = 0
+	return setting(func(s *settings) {
+		s.tries, s.givenTries = tries, true
+		within(s, tries >= 0, "WithTries", tries, "0 (no limit) or more")
+		if !s.givenWait {
+			s.wait = 0
 		}
 	})
 }
@@ -47,11 +40,9 @@ func WithTries(tries int) Option {
 // It has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; either replaces the
 // other one of Redsync.With.
 func WithWait(d time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
-		if set.wait, set.givenWait = d, true; d <= 0 {
-			set.fail(outOfRange("WithWait", d, "more than 0"))
-		}
+	return setting(func(s *settings) {
+		s.wait, s.givenWait = d, true
+		within(s, d > 0, "WithWait", d, "more than 0")
 	})
 }
 
@@ -61,52 +52,43 @@ func WithWait(d time.Duration) Option {
 // With the default, a try asks no node while a quorum can wake the waiter: the process asks each about twice a second.
 // A delay that you set makes an attempt each time: set one if programs such as redsync v4 release without a wake-up.
 func WithRetryDelay(delay time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		if delay < 0 {
-			m.change().fail(outOfRange("WithRetryDelay", delay, "0 or more"))
-		}
-		set := m.change()
-		set.retryDelay, set.delayFunc = delay, nil
+	return setting(func(s *settings) {
+		within(s, delay >= 0, "WithRetryDelay", delay, "0 or more")
+		s.retryDelay, s.delayFunc = delay, nil
 	})
 }
 
 // WithRetryDelayFunc sets the function that returns the retry delay: see WithRetryDelay. Its argument is the number of
 // tries so far, 1 or more. A negative delay makes Lock fail. Many goroutines may call it at once.
 func WithRetryDelayFunc(delayFunc DelayFunc) Option {
-	return OptionFunc(func(m *Mutex) {
+	return setting(func(s *settings) {
 		if delayFunc == nil {
-			m.change().fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
+			s.fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
 		}
-		set := m.change()
-		set.delayFunc, set.isOwn = &delayFunc, true
+		s.delayFunc, s.isOwn = &delayFunc, true
 	})
 }
 
 // WithDriftFactor sets by how much clocks may drift: the holder's validity is the expiry minus this fraction of it and
 // 2 ms. The default is 0.01, the range 0 <= factor < 1.
 func WithDriftFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
+	return setting(func(s *settings) { s.driftFactor = factor })
 }
 
 // WithTimeoutFactor is only for programs from redsync v4: others use WithNodeTimeout. It sets the node deadline as a
 // fraction of the expiry, at least 50 ms and at most half of the validity. The range is 0 < factor <= 1. Without it the
 // factor is 0.05, and the deadline at most 2 s.
 func WithTimeoutFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
-		set.timeoutFactor, set.ownFactor = factor, true
-	})
+	return setting(func(s *settings) { s.timeoutFactor, s.ownFactor = factor, true })
 }
 
 // WithNodeTimeout sets the node deadline: how long an operation that is not decided yet waits for a silent node. The
 // default is 5 % of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 <
 // timeout <= half of the validity.
 func WithNodeTimeout(timeout time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		if timeout <= 0 {
-			m.change().fail(outOfRange("WithNodeTimeout", timeout, "more than 0, at most half of the validity"))
-		}
-		m.change().nodeTimeout = timeout
+	return setting(func(s *settings) {
+		within(s, timeout > 0, "WithNodeTimeout", timeout, "more than 0, at most half of the validity")
+		s.nodeTimeout = timeout
 	})
 }
 
@@ -119,12 +101,11 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // Lock fails at once if the function returns an error, an empty value, one that begins with "readers\n", or with
 // WithShared one that contains "\n". It excludes WithOwner.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
-	return OptionFunc(func(m *Mutex) {
+	return setting(func(s *settings) {
 		if genValueFunc == nil {
-			m.change().fail(errors.New("redsync: WithGenValueFunc(nil)"))
+			s.fail(errors.New("redsync: WithGenValueFunc(nil)"))
 		}
-		set := m.change()
-		set.genValue, set.isOwn = &genValueFunc, true
+		s.genValue, s.isOwn = &genValueFunc, true
 	})
 }
 
@@ -135,12 +116,12 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // A lock is handed over, or shared by readers, only between Mutexes with one label. A call that gives up takes up to 50
 // ms longer, to learn ErrTaken.Owner. WithOwner excludes WithValue and WithGenValueFunc. See docs/owners.md.
 func WithOwner(label string) Option {
-	return OptionFunc(func(m *Mutex) {
+	return setting(func(s *settings) {
 		if err := script.CheckLabel(label); err != nil {
-			m.change().fail(outOfRange("WithOwner", quoted(label), script.LabelRange+"; "+err.Error()))
+			s.fail(outOfRange("WithOwner", quoted(label), script.LabelRange+"; "+err.Error()))
 			return
 		}
-		m.change().owner = label
+		s.owner = label
 	})
 }
 
@@ -178,9 +159,8 @@ func WithPrefix(prefix string) Option {
 // Set WithSetNXOnExtend and WithFencing as the giver has them: with either, Unlock repeats its release until the keys
 // have run out. WithValue excludes WithSequencer, WithShared, WithOwner and more: see docs/reference.md.
 func WithValue(v string) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
-		set.adopts = set.adopts.with(func(a *adoption) { a.value = v })
+	return setting(func(s *settings) {
+		s.adopts = s.adopts.with(func(a *adoption) { a.value = v })
 	})
 }
 
@@ -194,8 +174,7 @@ func WithValue(v string) Option {
 //   - with WithShared if the lock of s is exclusive;
 //   - if other readers of the giver's process shared the lock when s was made.
 func WithSequencer(s Sequencer) Option {
-	return OptionFunc(func(m *Mutex) {
-		set := m.change()
+	return setting(func(set *settings) {
 		if s.Value == "" {
 			set.fail(errors.New("redsync: WithSequencer: the sequencer has no value, so it belongs to no hold"))
 		}
@@ -208,7 +187,7 @@ func WithSequencer(s Sequencer) Option {
 // the same, but the error tells of every node that did not grant, and may be more definite (ErrLockLost in place of
 // ErrExtendFailed). Even with true Lock waits longer in three cases: see docs/safety.md.
 func WithFailFast(b bool) Option {
-	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
+	return setting(func(s *settings) { s.waitAll = !b })
 }
 
 // WithShufflePools is only for programs from redsync v4, and has no effect: all nodes are asked at once.
@@ -222,25 +201,23 @@ func WithShufflePools(bool) Option {
 // With it, missing keys do not prove a loss before Until: only values of others that leave no quorum do. So do not
 // unlock the same lock elsewhere (WithValue) or delete its keys by hand: the holder would set them again.
 func WithSetNXOnExtend() Option {
-	return OptionFunc(func(m *Mutex) { m.change().heals = true })
+	return setting(func(s *settings) { s.heals = true })
 }
 
 // WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until Unlock, or until it is lost:
 // every third of the expiry, and again while that fails. The default is off: the lock ends with its expiry unless
 // Extend is called. It keeps the lock of a caller that hangs, too: see WithMaxHold.
 func WithWatchdog() Option {
-	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
+	return setting(func(s *settings) { s.watchdog = true })
 }
 
 // WithMaxHold sets for how long the lock can be held, more than 0, from the start of the attempt that acquired it,
 // however often it is extended. At the limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock when
 // it expires. The default is no limit.
 func WithMaxHold(limit time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		if limit <= 0 {
-			m.change().fail(outOfRange("WithMaxHold", limit, "more than 0"))
-		}
-		m.change().maxHold = limit
+	return setting(func(s *settings) {
+		within(s, limit > 0, "WithMaxHold", limit, "more than 0")
+		s.maxHold = limit
 	})
 }
 
@@ -253,11 +230,9 @@ func WithMaxHold(limit time.Duration) Option {
 // for that. Such a lock is never handed over, detached or downgraded. It excludes WithShared, WithValue and
 // WithSequencer.
 func WithMinHold(d time.Duration) Option {
-	return OptionFunc(func(m *Mutex) {
-		if d <= 0 {
-			m.change().fail(outOfRange("WithMinHold", d, "more than 0"))
-		}
-		m.change().minHold = d
+	return setting(func(s *settings) {
+		within(s, d > 0, "WithMinHold", d, "more than 0")
+		s.minHold = d
 	})
 }
 
@@ -266,7 +241,7 @@ func WithMinHold(d time.Duration) Option {
 // milliseconds. The default is 0, the range 0 or more, with the expiry at most 100 years. Source: Chubby (Burrows, OSDI
 // 2006).
 func WithLockDelay(delay time.Duration) Option {
-	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
+	return setting(func(s *settings) { s.lockDelay = delay })
 }
 
 // WithFair serves waiters in the order in which they called Lock, by their own clocks, in all processes. Without it a
@@ -276,7 +251,7 @@ func WithLockDelay(delay time.Duration) Option {
 // waiters behind it for up to a second. A node that denies the key {name}:queue or the scripts does not grant a fair
 // lock.
 func WithFair() Option {
-	return OptionFunc(func(m *Mutex) { m.change().fair = true })
+	return setting(func(s *settings) { s.fair = true })
 }
 
 // WithFencing gives each lock a fencing token: see Mutex.Fence. The default is off. EVERY CLIENT THAT LOCKS THE NAME
@@ -288,19 +263,17 @@ func WithFair() Option {
 // The tokens rise if clocks of clients differ by less than 24 hours, and no node restarts empty, unless it has
 // pool.WithRestartGuard and the clocks differ by at most 10 s. See docs/fencing.md.
 func WithFencing() Option {
-	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
+	return setting(func(s *settings) { s.fencing = true })
 }
 
 // WithPriority serves waiters with a higher priority first; those with a low one may wait forever. The default is 0,
 // the range -999 to 999. A caller that finds the lock free takes it. Without WithFair a process that releases the lock
 // may let its own waiters try first. A lock on several names is ordered only among the waiters for the same name.
 func WithPriority(priority int) Option {
-	return OptionFunc(func(m *Mutex) {
-		if priority < -script.MaxPriority || priority > script.MaxPriority {
-			m.change().fail(outOfRange("WithPriority", priority, "-999 to 999"))
-			return
+	return setting(func(s *settings) {
+		if within(s, -script.MaxPriority <= priority && priority <= script.MaxPriority, "WithPriority", priority, "-999 to 999") {
+			s.priority = priority
 		}
-		m.change().priority = priority
 	})
 }
 
@@ -312,7 +285,7 @@ func WithPriority(priority int) Option {
 // code has read its value, or with WithFair, WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or
 // WithGenValueFunc. With false, readers do not share a lock either (see WithShared).
 func WithHandOver(b bool) Option {
-	return OptionFunc(func(m *Mutex) { m.change().noHandOver = !b })
+	return setting(func(s *settings) { s.noHandOver = !b })
 }
 
 // WithShared makes a Mutex a reader: any number of readers can hold a name at once, but none together with a writer,
@@ -323,10 +296,8 @@ func WithHandOver(b bool) Option {
 // deadlock with a writer that waits. Readers of one process may share a lock. See docs/readers.md, and
 // docs/reference.md for what excludes WithShared.
 func WithShared() Option {
-	return OptionFunc(func(m *Mutex) { m.change().shared = true })
+	return setting(func(s *settings) { s.shared = true })
 }
-
-const maxPermits = script.MaxPermits
 
 // WithPermits makes a Mutex take one of n permits of its name, 1 to 256, instead of the lock. Permits do not exclude
 // the lock of the name. All clients should set the same n: the largest in use is the limit. A permit has no fencing
@@ -335,24 +306,20 @@ const maxPermits = script.MaxPermits
 // Use a Mutex for each holder, or Do. Inside a Do that has a permit, a call for another of the name fails with
 // ErrNested. See docs/permits.md, and docs/reference.md for what excludes WithPermits.
 func WithPermits(n int) Option {
-	return OptionFunc(func(m *Mutex) {
-		if n < 1 || n > maxPermits {
-			m.change().fail(outOfRange("WithPermits", n, fmt.Sprint("1 to ", maxPermits)))
-			return
+	return setting(func(s *settings) {
+		if within(s, n >= 1 && n <= script.MaxPermits, "WithPermits", n, "1 to 256") {
+			s.permits = n
 		}
-		m.change().permits = n
 	})
 }
 
 // WithWeight makes a Mutex take k permits at once, all or none: 1 to the n of WithPermits, by default 1. It needs
 // WithFair, which every client that takes permits of the name must then set: others could overtake again and again.
 func WithWeight(k int) Option {
-	return OptionFunc(func(m *Mutex) {
-		if k < 1 || k > maxPermits {
-			m.change().fail(outOfRange("WithWeight", k, "1 to the n of WithPermits"))
-			return
+	return setting(func(s *settings) {
+		if within(s, k >= 1 && k <= script.MaxPermits, "WithWeight", k, "1 to the n of WithPermits") {
+			s.weight = k
 		}
-		m.change().weight = k
 	})
 }
 
@@ -360,12 +327,10 @@ func WithWeight(k int) Option {
 // call beyond n fails at once with ErrNested. The limits of the outermost call and of the one that joins both count:
 // with WithNesting(1) the Mutex joins no hold, and no call joins its hold. The default is no limit.
 func WithNesting(n int) Option {
-	return OptionFunc(func(m *Mutex) {
-		if n < 1 {
-			m.change().fail(outOfRange("WithNesting", n, "1 or more"))
-			return
+	return setting(func(s *settings) {
+		if within(s, n >= 1, "WithNesting", n, "1 or more") {
+			s.nesting = n
 		}
-		m.change().nesting = n
 	})
 }
 
@@ -374,7 +339,7 @@ func WithNesting(n int) Option {
 // operation fails. The functions must not be replaced in hooks afterwards.
 func WithHooks(hooks *observe.Hooks) Option {
 	if hooks == nil {
-		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithHooks(nil)")) })
+		return setting(func(s *settings) { s.fail(errors.New("redsync: WithHooks(nil)")) })
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
@@ -395,7 +360,7 @@ func WithHooks(hooks *observe.Hooks) Option {
 // value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
-		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
+		return setting(func(s *settings) { s.fail(errors.New("redsync: WithLogger(nil)")) })
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()

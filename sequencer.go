@@ -61,11 +61,10 @@ func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	if len(names) < 2 {
 		return s
 	}
-	mode := []byte(modeNames)
+	s.Mode = modeNames
 	for _, name := range names {
-		mode = strconv.AppendInt(append(mode, '-'), int64(len(name)), 10)
+		s.Mode += "-" + strconv.Itoa(len(name))
 	}
-	s.Mode = string(mode)
 	return s
 }
 
@@ -106,43 +105,44 @@ func (s Sequencer) cut() (names []string, ok bool) {
 }
 
 func lengthsOf(mode string) (lengths []int, ok bool) {
-	parts := strings.Split(mode, "-")
-	if parts[0] != modeNames || len(parts) < 3 {
-		return nil, false
-	}
+	numbers, ok := numbersIn(mode, modeNames)
+	return numbers, ok && len(numbers) > 1
+}
+
+// numbersIn returns the numbers of a mode that is a word and numbers, each behind a hyphen.
+func numbersIn(mode, word string) (numbers []int, ok bool) {
+	parts := strings.Split(mode, "-") // no part has a minus
 	for _, part := range parts[1:] {
 		n, err := strconv.Atoi(part)
-		if err != nil || strconv.Itoa(n) != part { // no part has a minus
+		if err != nil || strconv.Itoa(n) != part {
 			return nil, false
 		}
-		lengths = append(lengths, n)
+		numbers = append(numbers, n)
 	}
-	return lengths, true
+	return numbers, parts[0] == word
 }
 
 // permitsMode returns permits-3-0-2 for slots 0 and 2 of three.
 func permitsMode(n int, slots script.Slots) string {
-	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
+	mode := modePermits + "-" + strconv.Itoa(n)
 	for slot := range slots.All() {
-		mode = strconv.AppendInt(append(mode, '-'), int64(slot), 10)
+		mode += "-" + strconv.Itoa(slot)
 	}
-	return string(mode)
+	return mode
 }
 
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
-	all := strings.Split(strings.TrimPrefix(mode, modePermits+"-"), "-") // no number has a minus
-	n, err := strconv.Atoi(all[0])
-	if err != nil || n > script.MaxPermits {
+	numbers, ok := numbersIn(mode, modePermits)
+	if !ok || len(numbers) < 2 || numbers[0] > script.MaxPermits {
 		return 0, slots, false
 	}
-	for _, number := range all[1:] {
-		slot, err := strconv.Atoi(number)
-		if err != nil || slot >= n {
+	for _, slot := range numbers[1:] {
+		if slot >= numbers[0] {
 			return 0, slots, false
 		}
 		slots = slots.With(slot)
 	}
-	return n, slots, slots.Len() > 0 && permitsMode(n, slots) == mode
+	return numbers[0], slots, permitsMode(numbers[0], slots) == mode
 }
 
 const (

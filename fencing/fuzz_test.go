@@ -220,8 +220,7 @@ func knownText(text string) *model {
 // open at a time.
 type table struct {
 	rows   map[string]string
-	width  int64 // of the column token, 0 for any
-	cuts   bool  // cuts off what is wider than the column, without an error
+	width  int // of the column token, 0 for any: what is wider is cut off
 	data   string
 	before *table // the state that a rollback restores
 	at     string // where it fails: BEGIN, COMMIT, or how statements begin
@@ -231,9 +230,8 @@ type table struct {
 }
 
 var (
-	errWords   = errors.New("the database does not understand")
-	errUnwell  = errors.New("the database is unwell")
-	errTooLong = errors.New("the token is too long for the column")
+	errWords  = errors.New("the database does not understand")
+	errUnwell = errors.New("the database is unwell")
 )
 
 func (d *table) Connect(context.Context) (driver.Conn, error) { return d, nil }
@@ -284,17 +282,12 @@ func (statement) NumInput() int { return -1 }
 func (s statement) Exec(args []driver.Value) (driver.Result, error) {
 	switch word, _, _ := strings.Cut(s.query, " "); word {
 	case "CREATE", "SET", "PRAGMA":
-	case "ALTER":
-		s.width = 41
 	case "WRITE":
 		s.data = args[0].(string)
 	case "INSERT":
 		name, token := args[0].(string), args[1].(string)
-		if s.width > 0 && len(token) > int(s.width) {
-			if !s.cuts {
-				return nil, errTooLong
-			}
-			token = token[:s.width]
+		if s.width > 0 {
+			token = token[:min(len(token), s.width)]
 		}
 		kept, found := s.rows[name]
 		switch {
@@ -315,8 +308,6 @@ func (s statement) Query(args []driver.Value) (driver.Rows, error) {
 	switch {
 	case s.query == "READ":
 		return &row{s.data, false}, nil
-	case strings.HasPrefix(s.query, "SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS"):
-		return &row{max(s.width, 20), false}, nil
 	case strings.HasPrefix(s.query, "SELECT token FROM fencing_tokens WHERE name = "):
 		return &row{s.rows[args[0].(string)], false}, nil
 	case s.query == "PRAGMA busy_timeout":

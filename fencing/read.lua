@@ -8,9 +8,9 @@
 local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
 
 -- The fence is the newest token of all. A read that raises it stores its token in the field
--- read, too, and the newest token of a write in the field written. A write by an earlier
--- version, which knows neither field, raises the fence alone. So if the fence and the field
--- read differ, the fence is the token of a write.
+-- read, too, and the newest token of a write in the field written. A write that raises the
+-- fence leaves these fields alone. So if the fence and the field read differ, the fence is
+-- the token of a write.
 local written = newest
 if redis.call('HGET', KEYS[1], 'read') == newest then
   written = redis.call('HGET', KEYS[1], 'written') or newest

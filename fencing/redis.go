@@ -90,9 +90,6 @@ func milliseconds(keep time.Duration) (int64, error) {
 // holder with an older token can write, but readers with older tokens can still read.
 //
 // The server keeps value and tokens at least for the duration keep, as with Set. Pass what the writers pass.
-//
-// A process with a version of this package without Read must not write with the token of a hold that has called Read:
-// readers with older tokens would still be admitted after that write.
 func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
 	if token == 0 {
 		return "", ErrNoToken

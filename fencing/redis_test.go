@@ -191,23 +191,19 @@ func TestRedisOutOfReach(t *testing.T) {
 	require.NotErrorIs(t, err, fencing.ErrStale)
 }
 
-// onEach runs checkModel with an embedded Redis, and with a real server if there is one. There is no bubble, because rapid asks
-// for the deadline of the test.
-func onEach(t *testing.T, calls ...string) {
+// There is no bubble, because rapid asks for the deadline of the test.
+func TestRedisLikeTheModel(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		nodes := embedded.Start(1)
 		defer nodes.Close()
 		client := nodes[0].Client()
 		defer client.Close()
-		checkModel(t, client, calls)
+		checkModel(t, client)
 	})
-	t.Run("real", func(t *testing.T) { checkModel(t, realredis.Start(t, 1)[0].Client(), calls) })
+	t.Run("real", func(t *testing.T) { checkModel(t, realredis.Start(t, 1)[0].Client()) })
 }
 
-func TestRedisLikeTheModel(t *testing.T) { onEach(t, "set", "delete", "check", "read", "read") }
-
-// checkModel plays calls of these kinds. If there are calls of an earlier version, the first call is one.
-func checkModel(t *testing.T, client *redis.Client, calls []string) {
+func checkModel(t *testing.T, client *redis.Client) {
 	r, ctx := fencing.NewRedis(client), t.Context()
 	rapid.Check(t, func(t *rapid.T) {
 		require.NoError(t, client.FlushDB(ctx).Err())
@@ -215,25 +211,7 @@ func checkModel(t *testing.T, client *redis.Client, calls []string) {
 		value := "" // none
 		for i := range rapid.IntRange(1, 20).Draw(t, "calls") {
 			token, want := m.drawToken(t), "value "+strconv.Itoa(i)
-			call := rapid.SampledFrom(calls).Draw(t, "call")
-			if calls[0] == "earlier" {
-				token = max(token, 1)
-				if i == 0 {
-					call = "earlier"
-				}
-			}
-			switch call {
-			case "earlier":
-				newest := m.newest()
-				if token == newest && m.read > m.write {
-					break // the doc forbids it
-				}
-				kept, err := earlierWrite.Run(ctx, client, []string{"key"}, strconv.FormatUint(token, 10), want).Text()
-				require.NoError(t, err)
-				require.Equal(t, strconv.FormatUint(max(token, newest), 10), kept)
-				if token >= newest {
-					m.write, value = token, want
-				}
+			switch rapid.SampledFrom([]string{"set", "delete", "check", "read", "read"}).Draw(t, "call") {
 			case "set":
 				if m.requireErr(t, token, r.Set(ctx, "key", want, token, 0)) {
 					value = want
@@ -333,17 +311,3 @@ func TestRedisReadKeepsAtLeast(t *testing.T) {
 		assert.LessOrEqual(t, client.PTTL(ctx, "key").Val(), time.Millisecond) // rounded up
 	})
 }
-
-// earlierWrite is the script of the version that had no Read. It knows only the fields value and fence.
-var earlierWrite = redis.NewScript(`
-local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
-if string.find(newest, '%D') then
-  return redis.error_reply('ERR the field fence is not a token')
-end
-if #token < #newest or #token == #newest and token < newest then return newest end
-redis.call('HSET', KEYS[1], 'fence', token, 'value', ARGV[2])
-return token`)
-
-// TestRedisEarlierVersion lets processes of an earlier version write as well, to a hash that an
-// earlier version has created. Their writes with older tokens must be refused, too.
-func TestRedisEarlierVersion(t *testing.T) { onEach(t, "earlier", "set", "read", "read") }

@@ -21,9 +21,7 @@ import (
 // A token is a text of 20 digits: database/sql accepts no uint64 above 2^63-1, BIGINT ends there, and SQLite's NUMERIC
 // is a float beyond.
 //
-// With Read the text has two tokens: the newest of all, and that of a write. Tables and processes of earlier versions
-// can stay: they refuse the same writes, but after a newer read with an error that does not match ErrStale. In MySQL
-// Create widens the column.
+// With Read the text has two tokens: the newest of all, and that of a write.
 //
 // # A column of your own
 //
@@ -45,18 +43,18 @@ import (
 type SQL struct {
 	db            *sql.DB
 	create        string
-	widen         func(context.Context, *sql.DB) error // nil: nothing to do
 	raise, newest string
+	lock          string        // ends newest in a write
 	longest       int           // name in bytes, 0 for any
 	bound         time.Duration // of a transaction of Do; 0 or less: none
 	// Do executes raiseWithin, if any, in place of raise. Its third argument is the limit in milliseconds.
 	raiseWithin string
 	// session sets up a session for one transaction. restore undoes that, "" for nothing.
 	session func(ctx context.Context, conn *sql.Conn, limit time.Duration) (restore string, err error)
-	// A read executes raiseRead and seen in place of raise and newest. The argument of raiseRead is a readText whose
-	// second token is 0: the statement puts the newest token of a write there.
-	raiseRead, seen string
-	snapshot        *sql.TxOptions // for Read: all statements see the data of one point in time
+	// A read executes raiseRead in place of raise. Its argument is a readText whose second token is 0: the statement puts
+	// the newest token of a write there, from the table.
+	raiseRead string
+	snapshot  *sql.TxOptions // for Read: all statements see the data of one point in time
 }
 
 // NewPostgreSQL returns a guard of the data in db, a PostgreSQL database. [SQL.Create] or a migration creates its
@@ -77,7 +75,6 @@ func NewPostgreSQL(db *sql.DB) *SQL {
 			ON CONFLICT (name) DO UPDATE
 			SET token = left(excluded.token, 21) || right(fencing_tokens.token, 20)
 			WHERE fencing_tokens.token < left(excluded.token, 21)`,
-		seen:     `SELECT token FROM fencing_tokens WHERE name = $1`,
 		snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	}
 }
@@ -101,7 +98,6 @@ func NewSQLite(db *sql.DB) *SQL {
 			ON CONFLICT (name) DO UPDATE
 			SET token = substr(excluded.token, 1, 21) || substr(token, -20)
 			WHERE token < substr(excluded.token, 1, 21)`,
-		seen:     `SELECT token FROM fencing_tokens WHERE name = ?`,
 		snapshot: &sql.TxOptions{ReadOnly: true}, // in SQLite every transaction is a snapshot
 	}
 }
@@ -118,36 +114,21 @@ func NewMySQL(db *sql.DB) *SQL {
 		create: `CREATE TABLE IF NOT EXISTS fencing_tokens
 			(name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL)
 			ENGINE = InnoDB`,
-		widen: widenMySQL,
 		// Outside its strict mode MySQL cuts a longer name off, and takes it for another.
 		longest: 255,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
-		// FOR UPDATE reads the current row: the transaction's snapshot may be older.
-		newest: `SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
+		newest: `SELECT token FROM fencing_tokens WHERE name = ?`,
+		lock:   ` FOR UPDATE`, // reads the current row: the transaction's snapshot may be older
 		raiseRead: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = IF(token < LEFT(VALUES(token), 21),
 			CONCAT(LEFT(VALUES(token), 21), RIGHT(token, 20)), token)`,
-		seen:     `SELECT token FROM fencing_tokens WHERE name = ?`,
 		snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	}
 }
 
-// widenMySQL makes the column of an earlier version wide enough for a readText.
-func widenMySQL(ctx context.Context, db *sql.DB) error {
-	var width int
-	err := db.QueryRowContext(ctx, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
-		WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fencing_tokens' AND COLUMN_NAME = 'token'`).Scan(&width)
-	if err != nil || width >= readTextLen {
-		return err
-	}
-	_, err = db.ExecContext(ctx, `ALTER TABLE fencing_tokens
-		MODIFY token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL`)
-	return err
-}
-
 // Create creates the table if it does not exist. Several processes may call it at once. It needs the privilege CREATE,
-// also if the table exists, and ALTER to widen a column in MySQL. Do, Check and Read need SELECT, INSERT and UPDATE.
+// also if the table exists. Do, Check and Read need SELECT, INSERT and UPDATE.
 func (s *SQL) Create(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	_, err := s.db.ExecContext(ctx, s.create)
@@ -157,12 +138,6 @@ func (s *SQL) Create(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("fencing: create the table: %w", err)
-	}
-	if s.widen == nil {
-		return nil
-	}
-	if err := s.widen(ctx, s.db); err != nil {
-		return fmt.Errorf("fencing: widen the column token of the table: %w", err)
 	}
 	return nil
 }
@@ -257,7 +232,7 @@ func (s *SQL) raiseToken(ctx context.Context, tx *sql.Tx, name string, token uin
 // judge returns nil if token is admitted. Affected rows do not show that: in MySQL an equal token affects none.
 func (s *SQL) judge(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	var newest string
-	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&newest); err != nil {
+	if err := tx.QueryRowContext(ctx, s.newest+s.lock, name).Scan(&newest); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
 	}
 	if newest == Text(token) {
@@ -301,7 +276,7 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 	}
 	defer func() { _ = tx.Rollback() }()
 	var text string
-	if err := tx.QueryRowContext(ctx, s.seen, name).Scan(&text); err != nil {
+	if err := tx.QueryRowContext(ctx, s.newest, name).Scan(&text); err != nil {
 		return fmt.Errorf("fencing: read the token of %q: %w", name, err)
 	}
 	newest, written, err := parseSeen(text)
@@ -309,7 +284,7 @@ func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx 
 	case err != nil:
 		return noToken(text)
 	case newest < token:
-		return fmt.Errorf("fencing: the table keeps %q of the token %d: has Create made the column wide enough?", text, token)
+		return fmt.Errorf("fencing: the table keeps %q of the token %d: is the column wide enough?", text, token)
 	}
 	if err := Admit(token, written); err != nil {
 		return err

@@ -135,35 +135,6 @@ func TestSQLMySQLNameTooLong(t *testing.T) {
 	require.NoError(t, guard.Read(ctx, long[1:], 2, nothing))
 }
 
-// In MySQL the column of earlier versions has room for 20 digits. Writes still fit into that
-// column. Reads fail until Create has widened it.
-func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
-	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
-	guard := fencing.NewMySQL(openDB(t, tokens))
-	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
-	require.ErrorIs(t, guard.Read(ctx, "orders:17", 9, nothing), errTooLong)
-	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
-
-	for range 2 {
-		require.NoError(t, guard.Create(ctx))
-		require.EqualValues(t, 41, tokens.width)
-	}
-	require.NoError(t, guard.Read(ctx, "orders:17", 9, nothing))
-	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
-	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
-
-	tokens.at = "ALTER"
-	require.NoError(t, guard.Create(ctx)) // a column that is wide enough needs no ALTER, nor the privilege for it
-}
-
-func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
-	for _, at := range []string{"SELECT", "ALTER"} {
-		err := fencing.NewMySQL(openDB(t, &table{width: 20, at: at})).Create(t.Context())
-		require.ErrorIs(t, err, errUnwell)
-		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
-	}
-}
-
 // If the table keeps what no guard has written, it is not known which tokens it has seen. So nothing older than that text
 // is admitted, and the error does not call the token stale.
 func TestSQLTextInPlaceOfAToken(t *testing.T) {
@@ -186,13 +157,13 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 	}
 }
 
-// Outside its strict mode MySQL cuts off what does not fit into a column. Then Read must fail,
-// because the token of the reader is not in the table.
+// A migration has made the column too narrow. Outside its strict mode MySQL cuts off what does not fit. Then Read must fail, because
+// the token of the reader is not in the table.
 func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
-	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
+	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
 	guard := fencing.NewMySQL(openDB(t, tokens))
 	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
-	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
+	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: is the column wide enough?`)
 	require.NoError(t, guard.Do(ctx, "orders:17", 9, nothing))
 }
 

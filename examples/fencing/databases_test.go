@@ -299,13 +299,10 @@ func (d *database) snapshot() sql.IsolationLevel {
 	return sql.LevelRepeatableRead
 }
 
-func TestSQLLikeTheModel(t *testing.T) {
-	onDatabases(t, func(d *database) { d.checkModel("do", "fails", "read", "read") })
-}
+func TestSQLLikeTheModel(t *testing.T) { onDatabases(t, (*database).checkModel) }
 
-// checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
-func (d *database) checkModel(calls ...string) {
-	before := earlierOf(d.kind)
+// checkModel plays calls of Do, also some that fail, and of Read.
+func (d *database) checkModel() {
 	rapid.Check(d.T, func(t *rapid.T) {
 		d = d.on(t)
 		var write, read uint64 // the highest token of a write, and of a read
@@ -314,7 +311,7 @@ func (d *database) checkModel(calls ...string) {
 			newest, next := max(write, read), fmt.Sprint("state ", i)
 			base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
 			token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
-			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(next)
+			call, save := rapid.SampledFrom([]string{"do", "fails", "read", "read"}).Draw(t, "call"), d.save(next)
 			var err error
 			switch {
 			case call == "read" && token == 0:
@@ -326,17 +323,12 @@ func (d *database) checkModel(calls ...string) {
 				d.requireRead(token, state)
 				read = max(read, token)
 				continue
-			case call == "earlier":
-				token = max(token, 1)
-				err = before.do(d.ctx, d.db, d.id, token, save)
 			case call == "fails":
 				err = d.do(token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
 			default:
 				err = d.do(token, save)
 			}
 			switch {
-			case call == "earlier" && token < newest:
-				require.ErrorIs(t, err, errEarlier)
 			case token == 0:
 				require.ErrorIs(t, err, fencing.ErrNoToken)
 			case token < newest:

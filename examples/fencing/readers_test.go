@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"math"
@@ -161,75 +160,5 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 				require.False(d, found < w && w < token, w) // a later write
 			}
 		}
-	})
-}
-
-// earlier holds the statements of package fencing in the version before Read was added.
-type earlier struct{ create, raise, newest string }
-
-func earlierOf(kind string) earlier {
-	switch kind {
-	case kindPostgreSQL:
-		return earlier{
-			`CREATE TABLE fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL)`,
-			`INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
-				ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
-			`SELECT token FROM fencing_tokens WHERE name = $1`,
-		}
-	case kindMySQL:
-		return earlier{
-			`CREATE TABLE fencing_tokens (name VARBINARY(255) PRIMARY KEY,
-				token CHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB`,
-			`INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
-				ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
-			`SELECT token FROM fencing_tokens WHERE name = ? FOR UPDATE`,
-		}
-	}
-	return earlier{
-		`CREATE TABLE fencing_tokens (name TEXT PRIMARY KEY NOT NULL, token TEXT NOT NULL)`,
-		`INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
-			ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token)`,
-		`SELECT token FROM fencing_tokens WHERE name = ?`,
-	}
-}
-
-var errEarlier = errors.New("refused by the earlier version")
-
-// do is SQL.Do of that version.
-func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, write func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, e.raise, id, fencing.Text(token)); err != nil {
-		return err
-	}
-	var newest string
-	if err := tx.QueryRowContext(ctx, e.newest, id).Scan(&newest); err != nil {
-		return err
-	}
-	if newest != fencing.Text(token) {
-		return errEarlier
-	}
-	if err := write(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// TestSQLEarlierVersion lets processes of an earlier version write as well, to a table that an earlier version has created.
-func TestSQLEarlierVersion(t *testing.T) {
-	onDatabases(t, func(d *database) {
-		before := earlierOf(d.kind)
-		d.exec(`DROP TABLE fencing_tokens`)
-		d.exec(before.create)
-		require.NoError(d, before.do(d.ctx, d.db, d.id, 7, d.save("old")))
-		if d.kind == kindMySQL {
-			require.NoError(d, d.Create(d.ctx)) // only MySQL needs another call of Create
-		}
-		d.requireUnread(6, 7)
-		d.requireRead(7, "old")
-		d.checkModel("earlier", "do", "read", "read")
 	})
 }

@@ -123,10 +123,7 @@ func againWith(enters Call, f script.Fence) Call {
 
 // Extend implements Claim.
 func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
-	if heal {
-		return Call{script.Heal(e.Lock(e.value), ttl.Milliseconds()), either(e, readFound, readFoundAll)}
-	}
-	return Call{script.Extend(e.Lock(e.value), ttl.Milliseconds()), either(e, readFound, readFoundAll)}
+	return Call{script.Extend(e.Lock(e.value), ttl.Milliseconds(), heal), either(e, readFound, readFoundAll)}
 }
 
 // Fill implements Claim.

@@ -186,10 +186,7 @@ func (w *Permit) PassesTo(other Claim) bool {
 
 // Extend implements Claim.
 func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
-	if heal {
-		return w.reads(script.Heal(w.lock(), ttl.Milliseconds()))
-	}
-	return w.reads(script.Extend(w.lock(), ttl.Milliseconds()))
+	return w.reads(script.Extend(w.lock(), ttl.Milliseconds(), heal))
 }
 
 // Fill implements Claim.

@@ -51,16 +51,11 @@ func (s *Shared) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence
 
 // Extend implements Claim.
 func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
-	if heal {
-		return Call{script.HealShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
-	}
-	return Call{script.ExtendShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
+	return Call{script.ExtendShared(s.Lock(s.value), ttl.Milliseconds(), heal), readFound}
 }
 
-// Fill implements Claim. Waiting writers do not keep back a reader that has the lock.
-func (s *Shared) Fill(ttl time.Duration) Call {
-	return Call{script.HealShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
-}
+// Fill implements Claim. Waiting writers do not keep back a reader that has the lock already.
+func (s *Shared) Fill(ttl time.Duration) Call { return s.Extend(ttl, true) }
 
 // Check implements Claim.
 func (s *Shared) Check() Call { return Call{script.ValidShared(s.Lock(s.value)), readFound} }

@@ -222,7 +222,7 @@ func (*diary) Left(*quorum.Node, int, time.Duration, error) {}
 func (d *diary) Audience() any                              { return d }
 func (*diary) Unconfirmed(*quorum.Node, int, bool, error)   {}
 
-func (d *diary) Denied(_ *quorum.Node, err error) { d.denied = append(d.denied, err) }
+func (d *diary) Denied(_ *quorum.Node, _ string, err error) { d.denied = append(d.denied, err) }
 
 func (d *diary) Lost(_ *Lease, _ time.Duration, err error) {
 	d.mu.Lock()

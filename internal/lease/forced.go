@@ -81,14 +81,12 @@ func (l *Lease) ask(asks <-chan struct{}) {
 			return
 		}
 		again := false
-		pause := time.NewTimer(doubtPause)
 		select {
-		case <-pause.C:
+		case <-time.After(doubtPause):
 		case <-onlyIf(atOnce > 0, asks):
 			again = true
 		case <-k.Closing():
 		}
-		pause.Stop()
 		if l.endIfGone(res, since) || !again && l.settle(asks) {
 			return
 		}

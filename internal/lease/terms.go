@@ -101,7 +101,7 @@ func (t *Terms) deny(i int, err error, ofUser bool) {
 	case ofUser && err != errBlind: //nolint:errorlint // a sentinel
 		n.Doubt(t.Claim.Name(), err)
 	case n.Tells():
-		t.Events.Denied(n, err)
+		t.Events.Denied(n, t.Claim.Name(), err)
 	}
 }
 
@@ -115,7 +115,7 @@ func (t *Terms) allows(i int) {
 		return
 	}
 	if err := n.Allows(t.Claim.Name()); err != nil {
-		t.Events.Denied(n, err)
+		t.Events.Denied(n, t.Claim.Name(), err)
 	}
 }
 
@@ -227,8 +227,8 @@ type Events interface {
 	// Audience returns a comparable value for those who are told.
 	Audience() any
 
-	// Denied tells that a node denies the client's user the queue.
-	Denied(n *quorum.Node, err error)
+	// Denied tells that a node denies the client's user the queue of a lock, or, without a name, a subscription.
+	Denied(n *quorum.Node, lock string, err error)
 
 	// Ignored tells of a fencing register that no client can have written.
 	Ignored(n *quorum.Node, err error)
@@ -238,9 +238,6 @@ type Events interface {
 
 	// Attempted tells how an attempt has ended, and returns why it has failed. Then the call waits if joins.
 	Attempted(ctx context.Context, l *Lease, o Outcome, joins bool) error
-
-	// Refused tells that a node denies us a subscription.
-	Refused(n *quorum.Node, err error)
 }
 
 func (t *Terms) newValue(start clock.Instant) (string, error) {

@@ -124,8 +124,7 @@ func (rel *Release) Outlives(res quorum.Result) {
 		granted = rel.round.Rule().All()
 	}
 	rel.noteDeleted(granted)
-	r := rel.lease.writes.needRare()
-	r.mu.Lock()
+	r := rel.lease.writes.locked()
 	defer r.mu.Unlock()
 	r.failedLocked().release = rel
 }

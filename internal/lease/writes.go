@@ -56,6 +56,13 @@ func (w *writes) needRare() *rareWrites {
 	return w.rare.Load()
 }
 
+// locked is needRare, with mu locked.
+func (w *writes) locked() *rareWrites {
+	r := w.needRare()
+	r.mu.Lock()
+	return r
+}
+
 // A nodeWrites is what a value may have left on one node, in one word, so that it needs no lock. "Such" commands may
 // set the value.
 //
@@ -155,8 +162,7 @@ func (w *writes) confirms(i int, found claim.Found) {
 	}
 	switch found {
 	case claim.Created:
-		r := w.needRare()
-		r.mu.Lock()
+		r := w.locked()
 		r.filled = clock.Now().Mono
 		r.mu.Unlock()
 		w.nodes[i].Or(setLater)
@@ -170,8 +176,7 @@ func (w *writes) confirms(i int, found claim.Found) {
 // sendingFill counts a fill and reports true, unless the node has the value by now, or owes a reply: leases that share
 // a hold may fill it up at once.
 func (w *writes) sendingFill(i int) bool {
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	if n := w.onNode(i); n&lacking == 0 || n.awaits() {
 		return false
@@ -181,8 +186,7 @@ func (w *writes) sendingFill(i int) bool {
 }
 
 func (w *writes) lastFilled() time.Duration {
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	return r.filled
 }
@@ -196,8 +200,7 @@ func (w *writes) grants(i int) {
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key is answered or lost.
 // None may follow.
 func (w *writes) awaitQuiet() <-chan struct{} {
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	quiet := r.quiet.channel(false)
 	r.mu.Unlock()
 	r.awaited.Store(true) // before checkQuiet, so that a later reply closes quiet
@@ -231,8 +234,7 @@ func (w *writes) noteRenewal() {
 
 // keepTime begins to keep the time of the last renewal, from now on.
 func (w *writes) keepTime() {
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	if !r.timed.Swap(true) { // a noteRenewal that still read false was for an earlier command
 		r.renewed = clock.Now().Mono
@@ -241,8 +243,7 @@ func (w *writes) keepTime() {
 
 func (w *writes) lastRenewed() time.Duration {
 	w.keepTime()
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	return r.renewed
 }
@@ -257,8 +258,7 @@ const allQueues = -1
 
 // leaveQueuesOnRelease makes the release take a ticket off the queues of all lines but keeps; a second call, off all.
 func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	for i, l := range r.leaving {
 		if l.ticket == ticket {
@@ -274,12 +274,10 @@ func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 
 // leaveAs makes the same tickets leave as other, and reports whether there are any.
 func (w *writes) leaveAs(other *writes) bool {
-	from := other.needRare()
-	from.mu.Lock()
+	from := other.locked()
 	leaving := slices.Clone(from.leaving)
 	from.mu.Unlock()
-	r := w.needRare()
-	r.mu.Lock()
+	r := w.locked()
 	defer r.mu.Unlock()
 	r.leaving = leaving
 	return len(leaving) > 0

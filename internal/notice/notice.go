@@ -86,11 +86,9 @@ func (q *Queue) Close(timeout time.Duration) {
 	idle := make(chan struct{})
 	q.idle = idle
 	q.mu.Unlock()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-timer.C:
+	case <-time.After(timeout):
 		q.silent.Store(true)
 	}
 }

@@ -222,7 +222,7 @@ func (u *turn) Barred(i int, err error) {
 	}
 	u.group.lines.mu.Lock()
 	defer u.group.lines.mu.Unlock()
-	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
+	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue(), true)
 }
 
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
@@ -296,22 +296,9 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	return time.Time{}
 }
 
-// after is like note. Without EndsIfDenied only keys of another type count.
-func (d *denials) after(t *lease.Terms, o lease.Outcome, queued bool) bool {
-	if !t.EndsIfDenied {
-		o.Result.Votes = slices.Clone(o.Result.Votes)
-		for i, v := range o.Result.Votes {
-			if v.Choice == claim.Failed && !wire.IsWrongType(v.Err) {
-				o.Result.Votes[i] = claim.Vote{Choice: claim.Failed}
-			}
-		}
-	}
-	return d.note(o, queued)
-}
-
-// denials are those that a call has heard. It must not wait for a key of another type in the lock's place, which stays.
-// With lease.Policy.EndsIfDenied other denials count, too. Those of several attempts add up, because an attempt may be
-// decided before a denial arrives.
+// denials are those that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
+// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too. Those of
+// several attempts add up, because an attempt may be decided before a denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
@@ -322,7 +309,7 @@ type denials struct {
 const denialLasts = 5 * time.Second
 
 // note notes the votes of a failed attempt, and reports whether the nodes that deny the lock leave no quorum.
-func (d *denials) note(o lease.Outcome, queued bool) bool {
+func (d *denials) note(o lease.Outcome, queued, all bool) bool {
 	switch {
 	case o.Result.Rule == nil:
 		return false
@@ -331,20 +318,21 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 		return false
 	}
 	for i, v := range o.Result.Votes {
-		d.hear(i, v, queued)
+		d.hear(i, v, queued, all)
 	}
 	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
-// hear notes the vote of node i. queued: the waiter can do without the queue, and a node may forbid only that key.
-func (d *denials) hear(i int, v claim.Vote, queued bool) {
+// hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
+// may forbid only that one. Unless all is set, only a key of another type counts.
+func (d *denials) hear(i int, v claim.Vote, queued, all bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})
 	}
-	now := time.Now()
+	now, counts := time.Now(), all || wire.IsWrongType(v.Err)
 	switch {
-	case queued && quorum.IsForbidden(v.Err):
-	case v.Choice == claim.Failed && wire.IsPermanent(v.Err):
+	case counts && queued && quorum.IsForbidden(v.Err):
+	case counts && v.Choice == claim.Failed && wire.IsPermanent(v.Err):
 		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
 	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
 		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}

@@ -121,20 +121,20 @@ func denialsAddUp(t *testing.T) {
 	taken := claim.Vote{Choice: claim.Refused}
 
 	var d denials
-	assert.False(t, d.note(lease.Outcome{Kind: lease.Waiting}, false), "no node was asked")
-	assert.False(t, d.note(voted(denied, down, unheard), false))
-	assert.True(t, d.note(voted(unheard, denied, down), false), "of two attempts")
+	assert.False(t, d.note(lease.Outcome{Kind: lease.Waiting}, false, true), "no node was asked")
+	assert.False(t, d.note(voted(denied, down, unheard), false, true))
+	assert.True(t, d.note(voted(unheard, denied, down), false, true), "of two attempts")
 	assert.Equal(t, []claim.Vote{denied, denied, {}}, d.votes)
 
-	assert.True(t, d.note(voted(down, down, unheard), false), "they have broken the connection, perhaps")
-	assert.False(t, d.note(voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
+	assert.True(t, d.note(voted(down, down, unheard), false, true), "they have broken the connection, perhaps")
+	assert.False(t, d.note(voted(taken, unheard, unheard), false, true), "node 0 lets the user lock by now")
 	time.Sleep(denialLasts)
-	assert.True(t, d.note(voted(denied, down, unheard), false), "node 1 denied it not too long ago")
+	assert.True(t, d.note(voted(denied, down, unheard), false, true), "node 1 denied it not too long ago")
 	time.Sleep(time.Nanosecond)
-	assert.False(t, d.note(voted(denied, down, unheard), false), "node 1 may, too")
-	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps they deny only the queues")
+	assert.False(t, d.note(voted(denied, down, unheard), false, true), "node 1 may, too")
+	assert.False(t, d.note(voted(denied, denied, denied), true, true), "perhaps they deny only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
-	assert.True(t, d.note(voted(noauth, noauth, unheard), true), "that is not about queues")
+	assert.True(t, d.note(voted(noauth, noauth, unheard), true, true), "that is not about queues")
 
 	for _, ends := range []bool{false, true} { // an answer too late for its attempt
 		w := &waiter{terms: &lease.Terms{Policy: &lease.Policy{EndsIfDenied: ends}}}
@@ -144,6 +144,6 @@ func denialsAddUp(t *testing.T) {
 
 	late := voted()
 	late.Result.Won = true
-	assert.False(t, d.note(late, false), "a quorum has granted")
-	assert.False(t, d.note(voted(denied, unheard, unheard), false))
+	assert.False(t, d.note(late, false, true), "a quorum has granted")
+	assert.False(t, d.note(voted(denied, unheard, unheard), false, true))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // lines are the waiters of this process, by name. They decide which of them talks to the nodes.
@@ -19,7 +20,10 @@ type lines struct {
 	mu     sync.Mutex // guards the lines, and fields of waiters and of the sharing where a comment says so
 	byName map[string]*line
 	sweep  *time.Timer // removes empty lines
-	silent silent
+
+	// silent has the locks that were found to be released without a message: by redsync v4, or on a node whose user may
+	// not publish.
+	silent quorum.Recent
 }
 
 func (ls *lines) isFirstLocked(w *waiter) bool {
@@ -411,40 +415,8 @@ func (ls *lines) eachFirstLocked(name string, do func(w *waiter, name string)) {
 	}
 }
 
-const (
-	// silentFor is how long waiters poll for a lock that was found free without a message.
-	silentFor = 10 * time.Second
-
-	maxSilent = 1000
-)
-
-// silent remembers when a lock was found to be released without a message: by redsync v4, or on a node whose user may
-// not publish. lines.mu guards it.
-type silent map[string]time.Time
-
-func (s *silent) noteLocked(name string) {
-	now := time.Now()
-	if len(*s) >= maxSilent {
-		for name, at := range *s {
-			if now.Sub(at) >= silentFor {
-				delete(*s, name)
-			}
-		}
-	}
-	if *s == nil || len(*s) >= maxSilent {
-		*s = make(silent)
-	}
-	(*s)[name] = now
-}
-
-func (s *silent) hasLocked(name string) bool {
-	at, noted := (*s)[name]
-	if noted && time.Since(at) >= silentFor {
-		delete(*s, name)
-		return false
-	}
-	return noted
-}
+// silentFor is how long waiters poll for a lock that was found free without a message.
+const silentFor = 10 * time.Second
 
 // A line holds the waiters of this process for one name, in the order of their tickets.
 //

@@ -241,7 +241,7 @@ func (l listener) Message(key string) {
 func (l listener) Unsubscribed(err error) {
 	l.session.learn(l.node.Index, false)
 	if wire.HangsUp(err) && l.events != nil {
-		l.events.Refused(l.node, err)
+		l.events.Denied(l.node, "", err)
 	}
 }
 
@@ -250,9 +250,9 @@ func (l listener) Refused(err error) {
 	l.session.learn(l.node.Index, false)
 	switch {
 	case errors.Is(err, wire.ErrClientClosed):
-		l.group().look(l.session.set)
+		go l.group().look(l.session.set) // it waits for listeners
 	case l.events != nil:
-		l.events.Refused(l.node, err)
+		l.events.Denied(l.node, "", err)
 	}
 }
 

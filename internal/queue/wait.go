@@ -166,7 +166,7 @@ func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	if !c.denials.after(c.terms, o, u.mayDoWithoutQueue()) {
+	if !c.denials.note(o, u.mayDoWithoutQueue(), c.terms.EndsIfDenied) {
 		return nil, false
 	}
 	return slices.Clone(c.denials.votes), true
@@ -322,7 +322,7 @@ func (c *call) begin(poll, last bool) *turn {
 	few := hasty && !c.agenda.ready && c.listening().areFewLocked()
 	c.unasked = c.isUntoldLocked()
 	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
-		ls.silent.noteLocked(c.names[c.at])
+		ls.silent.Note(c.names[c.at], silentFor)
 	}
 	c.agenda = agenda{}
 	clear(c.news)
@@ -408,7 +408,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		ls.triedLocked(&c.waiter, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	if won && c.unasked {
-		ls.silent.noteLocked(c.names[c.at])
+		ls.silent.Note(c.names[c.at], silentFor)
 	}
 	switch {
 	case won && u.enters():
@@ -449,7 +449,7 @@ const earlyShows = 2
 
 // isWakableLocked reports whether the nodes can wake w, the first in its line.
 func (g *Group) isWakableLocked(w *waiter) bool {
-	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
+	if !w.isQueued() || w.heardTooFew || g.lines.silent.Has(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
 		return false
 	}
 	for _, n := range w.terms.Keeper.Set.Nodes {

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,11 +13,37 @@ import (
 // This file remembers on which nodes the client cannot use a queue. A command that can do without it then does so at
 // once.
 
-const deniedFor = 5 * time.Second
+const (
+	deniedFor = 5 * time.Second
+	noSHAFor  = time.Minute
 
-const maxDenials = 1000
+	// maxRecent bounds the memory. A denial that is forgotten costs a round trip.
+	maxRecent = 1000
+)
 
-const noSHAFor = time.Minute
+// A Recent is the names of which something was noted not long ago. It needs a mutex.
+type Recent map[string]time.Duration // until when it counts, by the monotonic clock
+
+// Note notes a name for that long.
+func (r *Recent) Note(name string, lasts time.Duration) {
+	now := clock.Now().Mono
+	if _, known := (*r)[name]; !known && len(*r) >= maxRecent {
+		maps.DeleteFunc(*r, func(_ string, until time.Duration) bool { return until <= now })
+		if len(*r) >= maxRecent {
+			clear(*r)
+		}
+	}
+	if *r == nil {
+		*r = make(Recent)
+	}
+	(*r)[name] = now + lasts
+}
+
+// Has reports whether a name is noted.
+func (r Recent) Has(name string) bool {
+	until, known := r[name] // a test's virtual time may be negative
+	return known && clock.Now().Mono < until
+}
 
 // denials are what a node has denied, by the names of locks: a user may lack the permission for some queues only, and a
 // cluster keep only some apart from their locks.
@@ -26,9 +53,8 @@ type denials struct {
 	doubted atomic.Pointer[doubt] // nil once told
 	noSHA   atomic.Int64          // monotonic time until which scripts are sent in full
 
-	mu    sync.Mutex // guards what follows
-	user  time.Duration
-	names map[string]time.Duration
+	mu    sync.Mutex // guards names
+	names Recent     // "" stands for all locks of the user
 }
 
 // A doubt is the denial of a script on a lock and its queue, while the node may deny the lock's own key, or all
@@ -68,70 +94,34 @@ func (d *denials) Allows(name string) error {
 // Deny notes that the client cannot use the queue of a lock, whose name may be unknown. ofUser says that its user lacks
 // a permission.
 func (d *denials) Deny(name string, ofUser bool) {
-	now := clock.Now().Mono
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	until := now + deniedFor
 	if ofUser {
-		d.user = until
+		d.names.Note("", deniedFor)
 	}
 	if name != "" {
-		d.noteLocked(name, now, until)
+		d.names.Note(name, deniedFor)
 	}
-	d.until.Store(int64(until))
+	d.until.Store(int64(clock.Now().Mono + deniedFor))
 }
 
 // Tells reports true once: observers are to be told of a denial.
 func (d *denials) Tells() (first bool) { return !d.told.Swap(true) }
 
-func (d *denials) noteLocked(name string, now, until time.Duration) {
-	if _, known := d.names[name]; !known && len(d.names) >= maxDenials {
-		for other, end := range d.names {
-			if end <= now {
-				delete(d.names, other)
-			}
-		}
-		if len(d.names) >= maxDenials {
-			clear(d.names) // a denial that is forgotten costs a round trip
-		}
-	}
-	if d.names == nil {
-		d.names = make(map[string]time.Duration)
-	}
-	d.names[name] = until
-}
-
 // DeniesQueueOf reports whether the node has denied that queue less than deniedFor ago.
 func (d *denials) DeniesQueueOf(name string) bool {
-	return d.any(func(d *denials, now time.Duration) bool { return d.hasDeniedLocked(name, now) })
-}
-
-// hasDeniedLocked needs known, because a test's virtual time may be negative.
-func (d *denials) hasDeniedLocked(name string, now time.Duration) bool {
-	until, known := d.names[name]
-	return known && now < until
+	if until := d.until.Load(); until == 0 || int64(clock.Now().Mono) >= until {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.names.Has(name)
 }
 
 // DeniesQueues guesses whether the node denies the queues of these locks. That will do if leaving the queue out costs
 // only a wake-up.
 func (d *denials) DeniesQueues(names []string) bool {
-	return d.any(func(d *denials, now time.Duration) bool {
-		return d.user != 0 && now < d.user || len(names) == 1 && d.hasDeniedLocked(names[0], now)
-	})
-}
-
-func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
-	until := d.until.Load()
-	if until == 0 {
-		return false
-	}
-	now := clock.Now().Mono
-	if int64(now) >= until {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return is(d, now)
+	return d.DeniesQueueOf("") || len(names) == 1 && d.DeniesQueueOf(names[0])
 }
 
 // NoteScript returns what the error of a script by its SHA1 means: see wire.OfScript. It remembers a node without

@@ -62,14 +62,12 @@ func TestADenialIsAboutOneName(t *testing.T) {
 	assert.False(t, n.DeniesQueueOf("b"))
 	assert.True(t, n.DeniesQueues([]string{"b"}))
 	assert.True(t, n.DeniesQueues([]string{"b", "c"}))
-	n.Deny("", true)
-	assert.False(t, n.DeniesQueueOf(""))
 }
 
 func TestFewDenialsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newScene(1).Nodes[0]
-		for i := range maxDenials {
+		for i := range maxRecent {
 			n.Deny(strconv.Itoa(i), false)
 		}
 		time.Sleep(deniedFor / 2)
@@ -78,11 +76,11 @@ func TestFewDenialsAreRemembered(t *testing.T) {
 		time.Sleep(deniedFor / 2)
 		n.Deny("more", false)
 		assert.True(t, n.DeniesQueueOf("0"), "only what is out of date is forgotten")
-		for i := range maxDenials {
+		for i := range maxRecent {
 			n.Deny("and "+strconv.Itoa(i), false)
 		}
-		assert.LessOrEqual(t, len(n.denials.names), maxDenials)
+		assert.LessOrEqual(t, len(n.denials.names), maxRecent)
 		assert.False(t, n.DeniesQueueOf("never"))
-		assert.True(t, n.DeniesQueueOf("and "+strconv.Itoa(maxDenials-1)))
+		assert.True(t, n.DeniesQueueOf("and "+strconv.Itoa(maxRecent-1)))
 	})
 }

@@ -101,7 +101,7 @@ func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	switch {
 	case t.isLocked(s):
 		return t.since
-	case t.last != nil && startOf(s).Before(t.alive):
+	case t.last != nil && s.StartedBy().Before(t.alive):
 		return sent
 	}
 	return time.Time{}
@@ -121,9 +121,6 @@ func (t *tenant) isLocked(s *wire.Server) bool {
 	return (now.Mono-then.Mono-ran).Abs() <= maxStartError ||
 		(now.Wall.Round(0).Sub(then.Wall.Round(0))-ran).Abs() <= maxStartError
 }
-
-// startOf returns when s had certainly started, by the client's clock.
-func startOf(s *wire.Server) time.Time { return s.At.Add(uptimeGranularity - s.Uptime) }
 
 // A restarted is the error of a node that does not count yet after a restart, or because its address has moved.
 type restarted struct {

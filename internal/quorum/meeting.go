@@ -11,8 +11,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	if s.IsIdentified() {
 		return false
 	}
-	timer := time.NewTimer(IdentifyTimeout(ctx, nodeTimeout))
-	defer timer.Stop()
+	timeout := time.After(IdentifyTimeout(ctx, nodeTimeout))
 	for !s.IsIdentified() {
 		others, own := s.identity.ask()
 		if own != nil {
@@ -21,7 +20,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 		}
 		select {
 		case <-others: // if its context cut that call short, this one asks
-		case <-timer.C:
+		case <-timeout:
 			return true
 		case <-ctx.Done():
 			return true

@@ -17,10 +17,7 @@ func (c Command) Conceal(err error) error {
 	if before == text {
 		return err
 	}
-	if wire.IsRefusal(err) {
-		return concealedAnswer(before)
-	}
-	return &concealed{before, err}
+	return wire.Reworded(err, before)
 }
 
 // split returns the keys of c, and its other texts without a script's source or SHA1.
@@ -41,21 +38,3 @@ func (c Command) split() (keys, secrets []string) {
 	}
 	return keys, secrets
 }
-
-// A concealedAnswer is a node's error without the end of its text.
-type concealedAnswer string
-
-func (a concealedAnswer) Error() string { return string(a) }
-
-// RedisError marks the error of a node.
-func (concealedAnswer) RedisError() {}
-
-// A concealed is another error without the end of its text.
-type concealed struct {
-	text string
-	error
-}
-
-func (c *concealed) Error() string { return c.text }
-
-func (c *concealed) Unwrap() error { return c.error }

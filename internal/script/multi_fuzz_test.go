@@ -441,7 +441,7 @@ func (l look) command() Command { return l.at(worldLock(l.names, l.value)) }
 
 // at returns the command that looks at a lock.
 func (l look) at(lock Lock) Command {
-	return map[string]Command{"extend": Extend(lock, worldTTL), "heal": Heal(lock, worldTTL), "valid": Valid(lock)}[l.kind]
+	return map[string]Command{"extend": Extend(lock, worldTTL, false), "heal": Extend(lock, worldTTL, true), "valid": Valid(lock)}[l.kind]
 }
 
 func (look) parse(reply any) (any, error) { return reply, nil }

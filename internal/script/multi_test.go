@@ -54,8 +54,8 @@ func TestMultiOfMaxNames(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
 		assert.Equal(t, Entered{Register: 7, Stored: true}, g.entersAll(m, place, token(7)))
-		g.runs(Mine, Heal(m, ttl))
-		g.runs(Mine, Extend(m, ttl))
+		g.runs(Mine, Extend(m, ttl, true))
+		g.runs(Mine, Extend(m, ttl, false))
 		all := Names(math.MaxUint64)
 		g.do("set", "n63", "w", "px", ttl)
 		assert.Equal(t, Names(1<<63), g.entersAll(m, noPlace, token(9)).By)
@@ -119,7 +119,7 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 func TestHealMultiThatFailsHalfWay(t *testing.T) {
 	g, run := restricted(t, "-set (+set ~a)")
 	g.do("set", "c", "v", "px", ttl/2)
-	_, err := run(Heal(abc, ttl))
+	_, err := run(Extend(abc, ttl, true))
 	require.ErrorContains(t, err, "access")
 	g.hasAll("v <nil> v", "a", "b", "c")
 	g.lasts("c", ttl/2)

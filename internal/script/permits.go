@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// This file makes the commands of a semaphore. It has a slot for each permit: a key that one holder at a time can set.
-// Extend, Heal, Valid and Shorten serve for slots, too.
+// This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
+// set. Extend, Valid and Shorten serve for slots, too.
 
 //go:embed enter_permits.lua
 var enterPermits string
@@ -180,11 +180,7 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 	}
 	r.args(value, lockTTL.argument(ttl), e.Wants)
 	if !place.Ticket.IsZero() {
-		strict := 0
-		if place.Strict {
-			strict = 1
-		}
-		r.args(place.Ticket.argument(), place.Alive, strict)
+		r.args(place.Ticket.argument(), place.Alive, bit(place.Strict))
 	}
 	return r.command()
 }

@@ -143,7 +143,7 @@ func TestManyPermits(t *testing.T) {
 		all := s.AllBut(Slots{})
 		g.do("flushall")
 		assert.Equal(g, EnteredPermits{Granted: true, Slots: all, Free: all}, g.permits(s, "v", wants(n, 100), place))
-		g.runs(Mine, Extend(s.Lock(s.Keys(all), "v"), 2*ttl))
+		g.runs(Mine, Extend(s.Lock(s.Keys(all), "v"), 2*ttl, false))
 		assert.Equal(g, refused(-1), g.permits(s, "w", wants(1, 100), noPlace))
 		g.runs(Mine, ReleaseSlots(s, "v", n, all, Slots{}, noProcess, Turnover{Leave: []Ticket{aTicket(1, us)}}))
 		assert.Empty(g, g.do("keys", "*"))

@@ -88,7 +88,7 @@ var (
 
 // newScript returns a script that is completed when it is first needed, to spare programs that only import it.
 func newScript(script string) *wire.Script {
-	return wire.NewScriptOf(func() string { return complete(script) })
+	return wire.NewScript(func() string { return complete(script) })
 }
 
 // complete returns a script with what it includes, without comments and needless spaces: each new connection sends all.
@@ -248,9 +248,6 @@ func (t *lastTTL) argument(ttl int64) any {
 	return arg
 }
 
-// Value returns the value.
-func (l Lock) Value() string { return l.value.(string) }
-
 // Acquire sets the one key to value if it is free, for ttl milliseconds, as redsync v4 and node-redlock do.
 func Acquire(l Lock, ttl int64) Command {
 	return Command{Args: []any{"set", l.keys[0], l.value, "nx", "px", lockTTL.argument(ttl)}}
@@ -358,19 +355,15 @@ type Place struct {
 // Enter puts the ticket of place in the queues, sets all keys to value for ttl milliseconds if they are free, and
 // raises the registers: see enter.lua.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
-	k, strict := len(l.keys), 0
-	r := newRequest(enterScript, keyCount+7+3*k)
+	r := newRequest(enterScript, keyCount+7+3*len(l.keys))
 	r.keys(l.keys...)
 	if !place.Ticket.IsZero() {
 		r.queues(l.of)
 	}
-	if place.Strict {
-		strict = 1
-	}
 	if fence.Token != 0 {
 		r.registers(l.of)
 	}
-	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), strict)
+	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), bit(place.Strict))
 	r.token(fence)
 	return r.command()
 }
@@ -429,6 +422,13 @@ func (r *request) keys(keys ...any) {
 }
 
 func (r *request) args(args ...any) { r.cmd = append(r.cmd, args...) }
+
+func bit(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
 
 func (r *request) queues(k *Keys) {
 	if k.several != nil {
@@ -513,11 +513,14 @@ func (r *request) command() Command {
 // keyCount is the index of the number of keys.
 const keyCount = 2
 
-// Extend raises the TTL of all keys to ttl milliseconds if all have the value.
-func Extend(l Lock, ttl int64) Command { return l.command(extendScript, lockTTL.argument(ttl)) }
-
-// Heal is Extend, but sets missing keys again, if none has another value.
-func Heal(l Lock, ttl int64) Command { return l.command(healScript, lockTTL.argument(ttl)) }
+// Extend raises the TTL of all keys to ttl milliseconds if all have the value. With heal it sets missing keys again, if
+// none has another value.
+func Extend(l Lock, ttl int64, heal bool) Command {
+	if heal {
+		return l.command(healScript, lockTTL.argument(ttl))
+	}
+	return l.command(extendScript, lockTTL.argument(ttl))
+}
 
 // A Command is what the nodes of a round are sent.
 type Command struct {

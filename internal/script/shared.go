@@ -87,14 +87,10 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader to ttl milliseconds from now: see extend_shared.lua.
-func ExtendShared(l Lock, ttl int64) Command {
-	return l.command(extendSharedScript, lockTTL.argument(ttl), 0)
-}
-
-// HealShared is ExtendShared, but adds a missing reader, unless a writer with another value holds key.
-func HealShared(l Lock, ttl int64) Command {
-	return l.command(extendSharedScript, lockTTL.argument(ttl), 1)
+// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua. With
+// heal it adds a missing reader, unless a writer with another value holds key.
+func ExtendShared(l Lock, ttl int64, heal bool) Command {
+	return l.command(extendSharedScript, lockTTL.argument(ttl), bit(heal))
 }
 
 // A Downgrade makes a writer a reader.
@@ -104,19 +100,15 @@ type Downgrade struct {
 	Blind   bool     // the command does not name the queue, because the user may not
 }
 
-// Extend is ExtendShared, or with heal HealShared. It makes a writer with value a reader, for no less time, takes its
-// tickets out of the queue and tells readers that wait.
+// Extend is ExtendShared. It makes a writer with value a reader, for no less time, takes its
+// tickets out of the queue and tells the readers that have waited.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.keys...)
 	if !d.Blind {
 		r.queues(l.of)
 	}
-	heals := 0
-	if heal {
-		heals = 1
-	}
-	r.args(l.value, ttl, heals, d.Process.argument())
+	r.args(l.value, ttl, bit(heal), d.Process.argument())
 	for _, t := range d.Leave {
 		r.args(t.argument())
 	}

@@ -257,7 +257,7 @@ func (l sharedLook) command() Command {
 	lock := worldLock([]int{l.name}, l.value)
 	down := Downgrade{Process: ProcessOf(l.process), Leave: ticketsOf(l.leave)}
 	return map[string]Command{
-		"extend": ExtendShared(lock, worldTTL), "heal": HealShared(lock, worldTTL), "valid": ValidShared(lock), "downgrade": down.Extend(lock, worldTTL, l.heals),
+		"extend": ExtendShared(lock, worldTTL, false), "heal": ExtendShared(lock, worldTTL, true), "valid": ValidShared(lock), "downgrade": down.Extend(lock, worldTTL, l.heals),
 	}[l.kind]
 }
 

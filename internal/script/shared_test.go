@@ -67,15 +67,15 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 		}
 		holds(0, EnterShared(long, 9000, noPlace, noFence), 0, 0, 9000)
 		holds(10, EnterShared(short, 1000, noPlace, noFence), 0, 1010, 9000)
-		holds(10, ExtendShared(short, 2000), 0, 2020, 9000)
-		holds(0, ExtendShared(short, 500), 0, 2020, 9000) // for less
-		holds(0, ExtendShared(long, 20_000), 0, 2020, 20_020)
+		holds(10, ExtendShared(short, 2000, false), 0, 2020, 9000)
+		holds(0, ExtendShared(short, 500, false), 0, 2020, 9000) // for less
+		holds(0, ExtendShared(long, 20_000, false), 0, 2020, 20_020)
 		holds(0, ReleaseShared(long, noProcess, quietly, noFence), 0, 2020, 0)
-		holds(1999, HealShared(long, 3000), 0, 2020, 5019)
+		holds(1999, ExtendShared(long, 3000, true), 0, 2020, 5019)
 		g.runs(Mine, ValidShared(short))
 		time.Sleep(time.Millisecond)
 		g.runs(Missing, ValidShared(short), "its deadline is now")
-		g.runs(Missing, ExtendShared(short, 9000))
+		g.runs(Missing, ExtendShared(short, 9000, false))
 		holds(0, ValidShared(long), 0, 2020, 5019)
 		holds(0, EnterShared(lockOf("new"), 1000, noPlace, noFence), 3020, 0, 5019) // beside one that is gone
 		time.Sleep(2999 * time.Millisecond)
@@ -133,7 +133,7 @@ func TestValuesOfReaders(t *testing.T) {
 		assert.Equal(t, values[:len(values)-1], slices.DeleteFunc(g.holders(), func(v string) bool { return len(v) > 1000 }))
 		for i, value := range values {
 			g.runs(Mine, ValidShared(lockOf(value)), "%.50q", value)
-			g.runs(Mine, ExtendShared(lockOf(value), 2*ttl), "%.50q", value)
+			g.runs(Mine, ExtendShared(lockOf(value), 2*ttl, false), "%.50q", value)
 			g.runs(Mine, leavesOf(value), "%.50q", value)
 			assert.Len(t, g.holders(), len(values)-1-i, "%.50q", value)
 		}
@@ -245,9 +245,9 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, Mine, reply)
 		for _, c := range []Command{
-			EnterShared(lockW, ttl, blind, token(7)), ExtendShared(lockV, ttl), ValidShared(lockV), down.Extend(lockW, ttl, true),
+			EnterShared(lockW, ttl, blind, token(7)), ExtendShared(lockV, ttl, false), ValidShared(lockV), down.Extend(lockW, ttl, true),
 			ReleaseShared(lockV, noProcess, quietly, noFence), ReleaseShared(lockW, noProcess, quietly, token(8)),
-			EnterShared(lockV, ttl, blind, noFence), HealShared(lockW, ttl), ReleaseShared(lockV, noProcess, quietly, noFence), ReleaseShared(lockW, noProcess, quietly, noFence),
+			EnterShared(lockV, ttl, blind, noFence), ExtendShared(lockW, ttl, true), ReleaseShared(lockV, noProcess, quietly, noFence), ReleaseShared(lockW, noProcess, quietly, noFence),
 		} {
 			_, err := run(c)
 			require.NoError(t, err)
@@ -359,8 +359,8 @@ func (n *node) stepOfReaders(b byte) {
 	c := []Command{
 		EnterShared(lock, 4000, noPlace, noFence),
 		EnterShared(lock, 1000, Place{Ticket: aTicket(1, us), Alive: alive}, noFence),
-		ExtendShared(lock, 5000),
-		HealShared(lock, 2000),
+		ExtendShared(lock, 5000, false),
+		ExtendShared(lock, 2000, true),
 		ValidShared(lock),
 		Downgrade{}.Extend(lock, 1000, b >= 128),
 		ReleaseShared(lock, noProcess, noTurn, noFence),

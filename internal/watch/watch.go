@@ -67,7 +67,8 @@ func (w *Watcher) hint() {
 // Next reads until the holders differ from those that it returned last, the first time once, and returns what it has
 // seen. ok is false when ctx is done or Close has begun.
 func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
-	for w.pause(ctx, time.Until(w.next), w.hints) && w.pause(ctx, w.pace.wait(time.Now()), nil) {
+	keeper := w.lock.Terms.Keeper
+	for keeper.Pause(ctx, time.Until(w.next), w.hints) && keeper.Pause(ctx, w.pace.wait(time.Now()), nil) {
 		select {
 		case <-w.hints: // this read follows it
 		default:
@@ -89,15 +90,6 @@ func (w *Watcher) Next(ctx context.Context) (seen lease.Inspected, ok bool) {
 		}
 	}
 	return lease.Inspected{}, false
-}
-
-// pause is lease.Keeper.Pause, without a timer if d is not positive.
-func (w *Watcher) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	keeper := w.lock.Terms.Keeper
-	if d <= 0 {
-		return ctx.Err() == nil && !keeper.IsClosed()
-	}
-	return keeper.Pause(ctx, d, early)
 }
 
 // read reports false if Close or the end of ctx has cut it short.

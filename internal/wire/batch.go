@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -35,83 +33,36 @@ func (p *pipelined) Clone() redis.Cmder {
 // further requests gather for the next. With pool.ViaClient it sends single commands, by calls, because hooks may know
 // no others. It promises no order of execution, because the client may use several connections and follow redirects.
 type batchPool struct {
+	clientPool
 	calls
-	client redis.UniversalClient
-	subs   subscriptions
-	share  share       // of a *redis.Client, whose node may belong to a Cluster
-	asked  atomic.Bool // that node is no part of a Cluster
+	share share       // of a *redis.Client, whose node may belong to a Cluster
+	asked atomic.Bool // that node is no part of a Cluster
 }
 
 func newBatchPool(cfg Config, client redis.UniversalClient) *batchPool {
-	p := &batchPool{calls: calls{Config: cfg}, client: client}
-	p.then = p.load
+	p := &batchPool{clientPool: clientPool{Config: cfg, owner: client}}
+	p.cfg, p.dial, p.then = &p.Config, p.dialChannel, p.load
 	if p.batch = p.sendBatch; cfg.ViaClient {
 		p.each = p.process
 	}
 	return p
 }
 
-var _ Subscriber = (*batchPool)(nil)
-
-func (p *batchPool) String() string {
-	if client, ok := p.usableClient(); ok && p.Name == "" {
-		return addressOf(client)
-	}
-	return cmp.Or(p.Name, fmt.Sprintf("%T", p.client))
-}
-
-func (p *batchPool) Listed() string {
-	if client, ok := p.usableClient(); ok {
-		return client.Options().Addr
-	}
-	return fmt.Sprintf("%T", p.client)
-}
-
-func (p *batchPool) Keyspace() any {
-	if client, ok := p.usableClient(); ok {
-		return client.Options().DB
-	}
-	return nil
-}
-
-func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
-	client, _ = p.client.(*redis.Client)
-	return client, client != nil
-}
-
 func (p *batchPool) Close() error {
 	p.subs.close()
-	p.close()
-	return nil
-}
-
-func (p *batchPool) Subscribe(channel string, to Listener) (*Subscription, error) {
-	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
+	return p.calls.Close()
 }
 
 func (p *batchPool) dialChannel(ctx context.Context, channel, _ string) (w wire, err error) {
 	defer recovered(&err)
-	return dialPubSub(ctx, p.client, channel)
-}
-
-func (p *batchPool) Destination() any {
-	if client, ok := p.usableClient(); ok {
-		return destinationOf(client)
-	}
-	if !reflect.ValueOf(p.client).Comparable() {
-		return p // a type that the user wrote
-	}
-	return p.client
+	return dialPubSub(ctx, p.owner, channel)
 }
 
 func (p *batchPool) ClientClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.severed || p.Wrong == nil && isClosed(p.client)
+	return p.severed || p.clientPool.ClientClosed()
 }
-
-// MetBefore reports true, because the pool never learns which server answers.
-func (p *batchPool) MetBefore() bool { return true }
 
 // pipelinedOf copies the arguments: a hook may change them, and other nodes share them.
 func pipelinedOf(ctx context.Context, req *Request) *pipelined {
@@ -121,12 +72,12 @@ func pipelinedOf(ctx context.Context, req *Request) *pipelined {
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	cmd := pipelinedOf(ctx, req)
 	cmd.again = true
-	reply := p.seen(replyOf(cmd.Cmd, p.client.Process(ctx, cmd)))
+	reply := p.seen(replyOf(cmd.Cmd, p.owner.Process(ctx, cmd)))
 	isNull := reply.Err == nil && reply.Value == nil
 	if reply.Resent = cmd.asked > 1 || cmd.asked == 1 && reply.Value != nil; reply.Resent && isNull && req.Args[0] == "set" {
 		reply.Err, reply.Fate = errResent, Unknown
 	}
-	if client, ok := p.usableClient(); ok {
+	if client, ok := p.single(); ok {
 		reply.Err = p.share.heard(reply.Err)
 		if name, _ := req.Args[0].(string); name == "ping" && reply.Err == nil {
 			p.learn(ctx, client)
@@ -165,7 +116,7 @@ func (p *batchPool) load(req *Request, reply Reply) {
 	var err error // the next NOSCRIPT tries again
 	defer recovered(&err)
 	if s := scriptOf(req.Args); s != nil {
-		p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
+		p.owner.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
 	}
 }
 
@@ -186,7 +137,7 @@ func (p *batchPool) Partial() error { return p.share.Partial() }
 
 func (p *batchPool) execute(batch []*pipelined) (err error) {
 	defer recovered(&err)
-	pipe := p.client.Pipeline()
+	pipe := p.owner.Pipeline()
 	for _, cmd := range batch {
 		_ = pipe.Process(context.Background(), cmd) // only queues
 	}

@@ -26,7 +26,7 @@ func TestPoolOfAClientOfYourOwnLeadsWhereTheClientLeads(t *testing.T) {
 		_ []int
 	}
 	p := New(uncomparable{UniversalClient: client}, Config{}).(*batchPool)
-	require.Same(t, p, p.Destination())
+	require.Same(t, &p.clientPool, p.Destination())
 }
 
 func TestPipelinedNeverRetries(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 
 // calls is a queue of requests that calls of a function send, one by one or in batches.
 type calls struct {
-	Config
+	cfg   *Config
 	each  func(ctx context.Context, req *Request) Reply
 	batch func(batch []waiting)           // used if each is nil
 	then  func(req *Request, reply Reply) // called after delivery; may be nil
@@ -61,14 +61,18 @@ func (c *calls) Link() Link {
 	return Link{Open: !c.heard.IsZero() && time.Since(c.heard) < idleTimeout}
 }
 
-func (c *calls) close() {
+func (c *calls) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	return nil
 }
 
+// MetBefore reports true, because the pool never learns which server answers.
+func (c *calls) MetBefore() bool { return true }
+
 func (c *calls) Send(req Request) error {
-	if err := c.usable(&req); err != nil {
+	if err := c.cfg.usable(&req); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -81,7 +85,7 @@ func (c *calls) Send(req Request) error {
 	case c.stuck == maxCalls:
 		return errStuck
 	}
-	if err := admit(c.owed, c.Outstanding, req.Reserved); err != nil {
+	if err := admit(c.owed, c.cfg.Outstanding, req.Reserved); err != nil {
 		return err
 	}
 	c.owed++

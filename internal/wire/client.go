@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"net"
 	"runtime"
 	"strings"
@@ -14,41 +15,72 @@ import (
 // This file records which clients this process has used, and what some have reached. A program that makes new pools for
 // every request is still one process to the nodes.
 
-var met struct {
-	sync.Mutex // guards clients
-	clients    map[weak.Pointer[redis.Client]]struct{}
+// A perClient has something for each of some clients, and keeps none of them in memory.
+type perClient[T any] struct {
+	mu sync.Mutex // guards by
+	by map[any]T
 }
 
-// metBefore reports whether this process has called it before with the same client.
-func metBefore(user *redis.Client) bool {
-	client := weak.Make(user)
-	met.Lock()
-	defer met.Unlock()
-	if _, before := met.clients[client]; before {
-		return true
+// put reports whether there was nothing for the client. It ignores clients of unknown types.
+func (c *perClient[T]) put(client redis.UniversalClient, t T) (first bool) {
+	switch client := client.(type) {
+	case *redis.Client:
+		return put(c, client, t)
+	case *redis.ClusterClient:
+		return put(c, client, t)
+	case *redis.Ring:
+		return put(c, client, t)
 	}
-	if met.clients == nil {
-		met.clients = make(map[weak.Pointer[redis.Client]]struct{})
-	}
-	met.clients[client] = struct{}{}
-	runtime.AddCleanup(user, forgetClient, client)
 	return false
 }
 
-func forgetClient(client weak.Pointer[redis.Client]) {
-	met.Lock()
-	defer met.Unlock()
-	delete(met.clients, client)
+func put[C, T any](c *perClient[T], client *C, t T) (first bool) {
+	key := weak.Make(client)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.by[key]
+	if c.by == nil {
+		c.by = make(map[any]T)
+	}
+	c.by[key] = t
+	if !known {
+		runtime.AddCleanup(client, c.forget, any(key))
+	}
+	return !known
+}
+
+func (c *perClient[T]) get(client redis.UniversalClient) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[weakKey(client)]
+}
+
+func (c *perClient[T]) forget(key any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.by, key)
+}
+
+// weakKey returns a comparable value for a client, nil for one of another type.
+func weakKey(client redis.UniversalClient) any {
+	switch client := client.(type) {
+	case *redis.Client:
+		return weak.Make(client)
+	case *redis.ClusterClient:
+		return weak.Make(client)
+	case *redis.Ring:
+		return weak.Make(client)
+	}
+	return nil
 }
 
 // MaxName is how many bytes a name of pool.WithName may have, and a noted address.
 const MaxName = 128
 
-// reached holds the last address that each client without one of its own has reached.
-var reached struct {
-	sync.Mutex // guards by
-	by         map[weak.Pointer[redis.Client]]string
-}
+var (
+	met     perClient[struct{}] // a first Lock has met them
+	reached perClient[string]   // the last address that each client without one of its own has reached
+)
 
 func noteReached(user *redis.Client, conn net.Conn) {
 	if hasAddress(user.Options()) {
@@ -58,22 +90,7 @@ func noteReached(user *redis.Client, conn net.Conn) {
 	if _, _, err := net.SplitHostPort(address); err != nil || len(address) > MaxName || strings.ContainsFunc(address, unicode.IsControl) {
 		return
 	}
-	client := weak.Make(user)
-	reached.Lock()
-	defer reached.Unlock()
-	if reached.by == nil {
-		reached.by = make(map[weak.Pointer[redis.Client]]string)
-	}
-	if _, known := reached.by[client]; !known {
-		runtime.AddCleanup(user, forgetReached, client)
-	}
-	reached.by[client] = address
-}
-
-func forgetReached(client weak.Pointer[redis.Client]) {
-	reached.Lock()
-	defer reached.Unlock()
-	delete(reached.by, client)
+	reached.put(user, address)
 }
 
 // remoteAddress returns "" if conn, which a user's Dialer may have returned, does not tell or panics.
@@ -94,10 +111,5 @@ func addressOf(user *redis.Client) string {
 	case hasAddress(opt):
 		return withoutUser(opt.Addr)
 	}
-	reached.Lock()
-	defer reached.Unlock()
-	if address, known := reached.by[weak.Make(user)]; known {
-		return address
-	}
-	return withoutUser(opt.Addr)
+	return cmp.Or(reached.get(user), withoutUser(opt.Addr))
 }

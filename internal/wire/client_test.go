@@ -46,9 +46,9 @@ func TestSiblingOutlivesThePool(t *testing.T) {
 // for each request would leak them.
 func TestClientsThatWereMetAreNotKept(t *testing.T) {
 	known := func() int {
-		met.Lock()
-		defer met.Unlock()
-		return len(met.clients)
+		met.mu.Lock()
+		defer met.mu.Unlock()
+		return len(met.by)
 	}
 	before := known()
 	for range 100 { // clients that start no goroutine

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,6 @@ var connections atomic.Uint64
 type conn struct {
 	net      net.Conn
 	queue    *queue
-	user     *redis.Client // the connection leads to its node
 	number   uint64
 	server   *Server       // nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
@@ -69,11 +69,12 @@ type conn struct {
 
 var errDone = errors.New("the connection is not needed any more")
 
-// connect opens a connection for q. On an error no request has been written. The end of ctx closes the connection.
-func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*conn, error) {
-	opt := user.Options()
+// connect opens a connection for q, and calls sign at each sign of life. On an error no request has been written. The
+// end of ctx closes the connection.
+func connect(ctx context.Context, q *queue, sign func()) (*conn, error) {
+	user, opt := q.user, q.user.Options()
 	c := &conn{
-		queue: q, user: user,
+		queue:  q,
 		number: connections.Add(1), opened: time.Now(), lifetime: opt.ConnMaxLifetime,
 		ended: make(chan struct{}), heed: heedOf(user),
 	}
@@ -102,10 +103,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 			c.server, err = askServer(ctx, cn, asked, opened)
 		}
 		if err == nil && asked.known != nil && !asked.known.isOf(c.server) {
-			c.server, err = askAgain(ctx, cn, question(c.heed, false))
+			opened.ahead = nil
+			c.server, err = askServer(ctx, cn, question(c.heed, false), opened)
 		}
 		if err == nil && q.share != nil {
-			err = q.share.learn(ctx, asked.modeOf(opened), cn.Do)
+			err = q.share.learn(ctx, cmp.Or(opened.mode, asked.mode), cn.Do)
 		}
 		return err
 	}
@@ -114,8 +116,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		c.follows = followClient(following, user, func() { leave(errMoved) })
 		ctx = following
 	}
-	at := q.destination()
-	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, heeds: c.heed.wanted}
+	at := q.elsewhere.Load()
+	if at != nil {
+		how.at = *at
+	}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
 		asked = question(heeded, first)
@@ -125,7 +130,9 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how.heard = func() { q.opening.Load().heard() }
 	var err error
 	c.net, err = open(ctx, user, how)
-	q.tried(ctx, at)
+	if ctx.Err() == nil { // later connections lead to the client's own address
+		q.elsewhere.CompareAndSwap(at, nil)
+	}
 	if err == nil && c.follows != nil {
 		err = c.follows.opened(c.net, c.server, c.leave)
 	}
@@ -143,12 +150,12 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 
 const loadsScript = "SCRIPT LOAD"
 
-func (q *queue) opener(user *redis.Client) opener[*conn] {
-	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, user, sign) }
+func (q *queue) opener() opener[*conn] {
+	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, sign) }
 }
 
-func (q *queue) search(user *redis.Client, pace time.Duration) *search[*conn] {
-	return &search[*conn]{open: q.opener(user), distance: &q.distance, pace: pace}
+func (q *queue) search(pace time.Duration) *search[*conn] {
+	return &search[*conn]{open: q.opener(), distance: &q.distance, pace: pace}
 }
 
 // serve carries requests until the connection has ended and each has its reply. It returns the successor.
@@ -340,7 +347,7 @@ func (c *conn) checkSilence() {
 		var ctx context.Context
 		ctx, d.cancel = context.WithCancel(q.life)
 		q.openingSecond = true
-		go c.replace(ctx, d, q.search(c.user, q.distance.pace(c.silence.minPace())))
+		go c.replace(ctx, d, q.search(q.distance.pace(c.silence.minPace())))
 	}
 	q.mu.Unlock()
 	if giveUp {
@@ -351,8 +358,8 @@ func (c *conn) checkSilence() {
 // replace searches for a second connection while c stays silent, and gives c up if it finds one. To spare a slow node,
 // the next search begins when all tries of this one have ended.
 func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
-	next, found := s.run(ctx)
-	if found {
+	next := s.run(ctx)
+	if next != nil {
 		next.cancel = d.cancel
 		sleep(ctx, lastLook)
 	}
@@ -361,7 +368,7 @@ func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 		return
 	}
 	d.cancel()
-	if found {
+	if next != nil {
 		_ = next.net.Close()
 	}
 	s.wait()
@@ -481,8 +488,8 @@ func (c *conn) move(to string, after time.Duration) {
 		start := time.Now()
 		ctx, cancel := context.WithCancel(q.life)
 		stop := c.cancelWith(cancel)
-		q.redirect(to)
-		next, err := connect(ctx, q, c.user, nil)
+		q.elsewhere.Store(&to)
+		next, err := connect(ctx, q, nil)
 		stop()
 		if err == nil {
 			next.cancel, next.moved = cancel, true
@@ -495,12 +502,10 @@ func (c *conn) move(to string, after time.Duration) {
 }
 
 func (c *conn) lasts(wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case <-c.ended:
 		return false
-	case <-timer.C:
+	case <-time.After(wait):
 		return true
 	}
 }

@@ -138,17 +138,7 @@ func hintedWithout(err error, password string, given *credentials) error {
 	}
 	text, shown := fmt.Sprint(err), hinted(err) // fmt survives an Error method that panics
 	if before := foreign.Before(text, []string{password, given.secret()}, nil); before != text {
-		return &hiding{strings.TrimSuffix(shown.Error(), text) + before, shown}
+		return &reworded{strings.TrimSuffix(shown.Error(), text) + before, wrapped{shown}}
 	}
 	return shown
 }
-
-// A hiding is an error without the end of its text.
-type hiding struct {
-	text string
-	error
-}
-
-func (h *hiding) Error() string { return h.text }
-
-func (h *hiding) Unwrap() error { return h.error }

@@ -15,14 +15,12 @@ import (
 type cutOff struct {
 	command string // in upper case
 	hint    string
-	error
+	wrapped
 }
 
 func (e *cutOff) Error() string {
 	return "the node ended the connection in place of an answer to " + e.command + e.hint + ": " + e.error.Error()
 }
-
-func (e *cutOff) Unwrap() error { return e.error }
 
 const alwaysHello = ", which go-redis always sends"
 
@@ -30,7 +28,7 @@ func cutOffAt(command string, err error) error {
 	if command == "" || !isEnd(err) || isCutOffAt(err, "") {
 		return err
 	}
-	return &cutOff{command, cutHint(command), err}
+	return &cutOff{command, cutHint(command), wrapped{err}}
 }
 
 func cutHint(command string) string {
@@ -77,57 +75,43 @@ func commandName(args []any) string {
 // keeps nothing else.
 type commandNames struct {
 	names []string
-
-	line    []byte // incomplete
-	words   []any  // the first words of the command
-	left    int    // words still to come
-	reading int    // missing bytes of a word and its end
-	word    []byte
+	rest  []byte // of a command that is not complete
 }
 
 func (c *commandNames) write(p []byte) {
-	for len(p) > 0 {
-		if c.reading > 0 {
-			n := min(c.reading, len(p))
-			if len(c.words) < 2 {
-				c.word = append(c.word, p[:n]...)
-			}
-			if c.reading -= n; c.reading == 0 {
-				c.wordEnds()
-			}
-			p = p[n:]
-			continue
+	p = append(c.rest, p...)
+	for {
+		words, size := firstCommand(p)
+		if size == 0 {
+			break
 		}
-		at := bytes.IndexByte(p, '\n')
-		if at < 0 {
-			c.line = append(c.line, p...)
-			return
-		}
-		c.line = append(c.line, p[:at]...)
-		c.lineEnds(strings.TrimSuffix(string(c.line), "\r"))
-		c.line, p = c.line[:0], p[at+1:]
+		c.names = append(c.names, commandName(words))
+		p = p[size:]
 	}
+	c.rest = p
 }
 
-func (c *commandNames) lineEnds(line string) {
-	if line == "" {
-		return
+// firstCommand returns the first two words of the first command in b, and its size; 0 if it is not complete.
+func firstCommand(b []byte) (words []any, size int) {
+	rest := b
+	header := func() int {
+		line, after, complete := bytes.Cut(rest, []byte(crlf))
+		if !complete {
+			return -1
+		}
+		rest = after
+		n, _ := strconv.Atoi(string(line[1:]))
+		return n
 	}
-	n, err := strconv.Atoi(line[1:])
-	switch {
-	case err != nil || n < 0:
-	case line[0] == '*':
-		c.words, c.left = nil, n
-	case line[0] == '$':
-		c.reading, c.word = n+len(crlf), c.word[:0]
+	for range header() {
+		n := header()
+		if n < 0 || len(rest) < n+len(crlf) {
+			return nil, 0
+		}
+		if len(words) < 2 {
+			words = append(words, string(rest[:n]))
+		}
+		rest = rest[n+len(crlf):]
 	}
-}
-
-func (c *commandNames) wordEnds() {
-	if len(c.words) < 2 {
-		c.words = append(c.words, string(c.word[:max(0, len(c.word)-len(crlf))]))
-	}
-	if c.left--; c.left == 0 {
-		c.names = append(c.names, commandName(c.words))
-	}
+	return words, len(b) - len(rest)
 }

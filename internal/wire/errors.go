@@ -1,11 +1,14 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -116,19 +119,21 @@ const (
 	scriptPlace  = "@user_script:"
 )
 
+// patterns are made when they are first needed, or every program that imports the library would pay for them.
+var patterns struct {
+	sync.Once
+	before  *regexp.Regexp   // what stands before the error, and the sign of one that is the server's own, not a command's
+	unknown []*regexp.Regexp // see makePatterns
+}
+
 func withoutPlace(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
 	}
+	patterns.Do(makePatterns)
 	text := strings.TrimPrefix(answer.Error(), "ERR ")
-	if rest, ok := strings.CutPrefix(text, scriptFailed); ok {
-		_, text, _ = strings.Cut(rest, "): ")
-	}
-	for strings.HasPrefix(text, scriptPlace) {
-		_, text, _ = strings.Cut(text[len(scriptPlace):], ": ")
-	}
-	return strings.TrimPrefix(text, "-") // a server's own error, not a command's, keeps its sign
+	return text[len(patterns.before.FindString(text)):]
 }
 
 // answers reports whether err is a node's answer to a request, not to the greeting, and begins with prefix.
@@ -140,26 +145,44 @@ func answers(err error, prefix string) bool {
 	return !errors.As(err, &other)
 }
 
+func beginsWith(err error, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
 // isAnswer reports whether a node answered with err. redis.Nil is no error, but a null.
 func isAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
 }
 
-// unanswered is the error of a request without an answer. It may wrap an answer to the greeting.
-type unanswered struct {
+// wrapped is the base of errors that say more of another one.
+type wrapped struct{ error }
+
+func (w wrapped) Unwrap() error { return w.error }
+
+// A reworded is an error with another text.
+type reworded struct {
 	text string
-	error
+	wrapped
 }
+
+func (e *reworded) Error() string { return e.text }
+
+// Reworded returns err with another text. An answer of the node does not show the former one.
+func Reworded(err error, text string) error {
+	if IsRefusal(err) {
+		return refusal(text)
+	}
+	return &reworded{text, wrapped{err}}
+}
+
+// unanswered is the error of a request without an answer. It may wrap an answer to the greeting.
+type unanswered struct{ reworded }
 
 // noAnswer wraps err in a comparable error with a short text.
 func noAnswer(step string, err error) error {
-	return &unanswered{said(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
+	return &unanswered{reworded{said(step + fmt.Sprint(err)), wrapped{err}}} // fmt survives an Error method that panics
 }
-
-func (e *unanswered) Error() string { return e.text }
-
-func (e *unanswered) Unwrap() error { return e.error }
 
 // recovered turns a panic in go-redis or in a user's function into an error.
 func recovered(err *error) {
@@ -196,15 +219,8 @@ func shortened(err error) error {
 	if err == nil || said(err.Error()) == err.Error() {
 		return err
 	}
-	return &shortError{err}
+	return &reworded{said(err.Error()), wrapped{err}}
 }
-
-// A shortError shows what said leaves of an error.
-type shortError struct{ error }
-
-func (e *shortError) Error() string { return said(e.error.Error()) }
-
-func (e *shortError) Unwrap() error { return e.error }
 
 var errPartial = errors.New("the node belongs to a Redis Cluster, and serves only some of the names " +
 	"(use redis.NewClusterClient: the whole Cluster is one node of a lock)")
@@ -225,7 +241,7 @@ func IsUnknown(err error) bool {
 // EVALSHA.
 func OfScript(err error) error {
 	if name, is := unknownIn(err); is && (name == "" && !isOfScript(err) || strings.EqualFold(name, "evalsha")) {
-		return &withoutSHA{err}
+		return &withoutSHA{wrapped{err}}
 	}
 	return err
 }
@@ -240,115 +256,44 @@ func LacksSHA(err error) bool {
 }
 
 // A withoutSHA is the answer of a node without EVALSHA.
-type withoutSHA struct{ error }
-
-func (e *withoutSHA) Unwrap() error { return e.error }
+type withoutSHA struct{ wrapped }
 
 // unknownIn reports whether err says that a command is unknown, and returns its name if the text has it.
 func unknownIn(err error) (name string, is bool) {
-	if err == nil || !IsRefusal(err) || LacksSHA(err) {
+	if !IsRefusal(err) || LacksSHA(err) {
 		return "", false
 	}
 	text := withoutPlace(err)
-	if strings.EqualFold(text, "invalid request") { // all that Envoy says
-		return "", true
-	}
-	if isFromScript(text) {
-		return "", true
-	}
-	for _, words := range unknownWords {
-		if rest, found := cutWords(text, words); found {
-			name, _ = leadingName(rest)
-			return name, true
-		}
-	}
-	for _, words := range []string{"handle request,", "the", "this", "redis"} {
-		if rest, found := cutWords(text, words); found {
-			text = strings.TrimLeft(rest, " ")
-		}
-	}
-	if text != "" && strings.IndexByte("'`\"", text[0]) >= 0 { // 'X' command ...
-		name, text = leadingName(text)
-		text = strings.TrimLeft(text, " ")
-	}
-	rest, found := cutWords(text, "command")
-	if !found {
-		return "", false
-	}
-	if named, after := leadingName(rest); named != "" && named != "is" && named != "not" {
-		name, rest = named, after
-	}
-	rest = strings.TrimLeft(rest, " ")
-	if after, found := cutWords(rest, "is"); found {
-		rest = strings.TrimLeft(after, " ")
-	}
-	for _, words := range refusingWords {
-		if end, found := cutWords(rest, words); found && endsThere(end) {
-			if name == "" && strings.HasPrefix(end, ":") {
-				name, _ = leadingName(end)
-			}
-			return name, true
+	for _, says := range patterns.unknown {
+		if names := says.FindStringSubmatch(text); names != nil {
+			return strings.ToLower(cmp.Or(names[1:]...)), true
 		}
 	}
 	return "", false
 }
 
-// endsThere reports whether a refusal does not depend on what end, which follows it, may name.
-func endsThere(end string) bool {
-	if end == "" || strings.IndexByte(".:,;(", end[0]) >= 0 {
-		return true
+// makePatterns also makes those of what follows ERR and the place in a script if the node does not have a command. Their
+// groups are where its name may stand.
+func makePatterns() {
+	patterns.before = regexp.MustCompile(`^(?:Error running script \(call to .*?\): )?(?:@user_script:.*?: )*-?`)
+	const (
+		quote   = `['"\x60]`
+		name    = `[ :'"\x60]*([a-z][a-z_|.]*)?`
+		refused = ` *(?:is\b *)?(?:not (?:allowed|support(?:ed)?|available|permitted|implemented)|disabled)\b`
+		ends    = `(?:$|[.,;(]|:` + name + `| *(?:for|by|in|on|here|your|through)\b)` // and no condition follows
+	)
+	for _, text := range []string{
+		`invalid request$`, // all that Envoy says
+		// A script has called it. Some servers put their own name before the word command.
+		`unknown (?:[^ ]* )?command called from\b`,
+		`this (?:[^ ]* )?command is not allowed from\b`,
+		`(?:unknown|unsupported|unknown or unsupported) (?:sub)?command(?: or wrong number of arguments for)?\b` + name,
+		`(?:handle request, *)?(?:the\b *)?(?:this\b *)?(?:redis\b *)?(?:` + quote + name + quote + `* *)?command\b` +
+			`(?:` + name + quote + `*)??` + refused + ends,
+	} {
+		patterns.unknown = append(patterns.unknown, regexp.MustCompile(`(?i)^`+text))
 	}
-	for _, words := range []string{"for", "by", "in", "on", "here", "your", "through"} {
-		if _, found := cutWords(strings.TrimLeft(end, " "), words); found {
-			return true
-		}
-	}
-	return false
 }
-
-// unknownWords begin texts, after ERR and the place in a script. The name of the command may follow.
-var unknownWords = []string{
-	"unknown subcommand or wrong number of arguments for", "unknown command or wrong number of arguments for",
-	"unknown command", "unknown or unsupported command", "unsupported command", "unknown subcommand", "unsupported subcommand",
-}
-
-// isFromScript reports whether text says that a script called a command that is unknown or not allowed there. Some
-// servers put their own name before the word command.
-func isFromScript(text string) bool {
-	words := strings.SplitN(strings.ToLower(text), " ", 8)
-	if len(words) > 2 && words[1] != "command" {
-		words = slices.Delete(words, 1, 2)
-	}
-	said := strings.Join(words[:min(len(words), 6)], " ") + " "
-	return strings.HasPrefix(said, "unknown command called from ") || strings.HasPrefix(said, "this command is not allowed from ")
-}
-
-// refusingWords follow the word command, perhaps after a name and "is". Or the name comes last, behind a colon.
-var refusingWords = []string{"not allowed", "not supported", "not support", "not available", "not permitted", "not implemented", "disabled"}
-
-// cutWords cuts words from the beginning of text, unless a letter follows.
-func cutWords(text, words string) (rest string, found bool) {
-	n := len(words)
-	if len(text) < n || !strings.EqualFold(text[:n], words) {
-		return "", false
-	}
-	if rest = text[n:]; rest != "" && isLetter(rest[0]) {
-		return "", false
-	}
-	return rest, true
-}
-
-// leadingName cuts the name of a command, perhaps in quotes.
-func leadingName(text string) (name, rest string) {
-	text = strings.TrimLeft(text, " :'`\"")
-	n := 0
-	for n < len(text) && (isLetter(text[n]) || n > 0 && (text[n] == '_' || text[n] == '|' || text[n] == '.')) {
-		n++
-	}
-	return strings.ToLower(text[:n]), strings.TrimLeft(text[n:], "'`\"")
-}
-
-func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // isOfScript reports whether err tells a place in a script. Redis 7.0 and later tell it at the end.
 func isOfScript(err error) bool {

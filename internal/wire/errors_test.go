@@ -53,7 +53,7 @@ func TestErrorsOfScripts(t *testing.T) {
 		permanent := !IsOutOfMemory(err)
 		require.Equal(t, permanent, IsPermanent(err), text)
 		require.False(t, WasNotRun(err), text)
-		require.False(t, is(&unanswered{text, err}), text)
+		require.False(t, is(noAnswer("", err)), text)
 	}
 	for _, text := range []string{
 		failed, "@user_script:", failed + "@user_script:57: ", failed + "@user_script:57: NOSCRIPT", failed + "@user_script:57: ERR " + denied,
@@ -105,7 +105,7 @@ func TestUnknownCommands(t *testing.T) {
 	} {
 		err := refusal(text)
 		require.True(t, IsUnknown(err) && IsPermanent(err), text)
-		require.False(t, IsDenied(err) || IsNoScript(err) || IsUnknown(&unanswered{text, err}), text)
+		require.False(t, IsDenied(err) || IsNoScript(err) || IsUnknown(noAnswer("", err)), text)
 		bySHA := name == "evalsha" || name == "" // otherwise EVAL cannot do
 		require.Equal(t, bySHA, IsNoScript(OfScript(err)), text)
 		require.Equal(t, name == "evalsha" || name == "eval", WasNotRun(err), text)

@@ -166,11 +166,9 @@ func (c *followed) settle() {
 		return
 	}
 	if left := holdFor - time.Since(l.began); left > 0 {
-		timer := time.NewTimer(left)
-		defer timer.Stop()
 		select {
 		case <-l.done:
-		case <-timer.C:
+		case <-time.After(left):
 		}
 	}
 }
@@ -332,24 +330,13 @@ func dialFollowing(parent context.Context, user *redis.Client, channel string) (
 			err = follows.opened(w.Conn, nil, leave)
 		}
 		if err == nil {
-			return &followingWire{w, ctx}, nil
+			return w, nil
 		}
 		end(err)
 		if err = moved(ctx, err); !errors.Is(err, errMoved) {
 			return nil, err
 		}
 	}
-}
-
-// A followingWire is a wire whose error is errMoved if ctx has ended with it.
-type followingWire struct {
-	wire
-	ctx context.Context //nolint:containedctx // of the connection
-}
-
-func (w *followingWire) receive(timeout time.Duration) (news, error) {
-	n, err := w.wire.receive(timeout)
-	return n, moved(w.ctx, err)
 }
 
 // moved returns err, or errMoved if that has ended ctx.

@@ -15,7 +15,8 @@ import (
 // Func returns a Pool that sends each command by a call of do: see pool.Func.
 func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Pool {
 	cfg.Outstanding = cmp.Or(cfg.Outstanding, defaultOutstanding)
-	p := &funcPool{calls{Config: cfg}}
+	p := &funcPool{Config: cfg}
+	p.cfg = &p.Config
 	switch {
 	case do == nil:
 		p.Wrong = errors.New("pool: Func needs a function")
@@ -32,16 +33,13 @@ func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Po
 	return p
 }
 
-type funcPool struct{ calls }
+// A funcPool is a Pool of Func.
+type funcPool struct {
+	Config
+	calls
+}
 
 func (p *funcPool) String() string { return cmp.Or(p.Name, "function") }
-
-func (p *funcPool) MetBefore() bool { return true }
-
-func (p *funcPool) Close() error {
-	p.close()
-	return nil
-}
 
 func replyOfFunc(value any, err error) Reply {
 	if err == nil {

@@ -50,6 +50,60 @@ func New(client redis.UniversalClient, cfg Config) Pool {
 	return newBatchPool(cfg, client)
 }
 
+// A clientPool is what the pools of New have in common.
+type clientPool struct {
+	Config
+	owner redis.UniversalClient // the user's client
+	subs  subscriptions
+	dial  dialer
+}
+
+// single returns the client if it is one of a single node.
+func (p *clientPool) single() (client *redis.Client, ok bool) {
+	client, _ = p.owner.(*redis.Client)
+	return client, client != nil
+}
+
+func (p *clientPool) String() string {
+	if client, ok := p.single(); ok {
+		return cmp.Or(p.Name, addressOf(client))
+	}
+	return cmp.Or(p.Name, fmt.Sprintf("%T", p.owner))
+}
+
+func (p *clientPool) Listed() string {
+	if client, ok := p.single(); ok {
+		return client.Options().Addr
+	}
+	return fmt.Sprintf("%T", p.owner)
+}
+
+func (p *clientPool) Keyspace() any {
+	if client, ok := p.single(); ok {
+		return client.Options().DB
+	}
+	return nil
+}
+
+func (p *clientPool) Destination() any {
+	if client, ok := p.single(); ok {
+		return destinationOf(client)
+	}
+	if !reflect.ValueOf(p.owner).Comparable() {
+		return p // a type that the user wrote
+	}
+	return p.owner
+}
+
+func (p *clientPool) ClientClosed() bool { return p.Wrong == nil && isClosed(p.owner) }
+
+func (p *clientPool) Client() any {
+	if p.Wrong != nil {
+		return nil
+	}
+	return weakKey(p.owner)
+}
+
 func atOnce(line func()) { line() }
 
 func isNil(client redis.UniversalClient) bool {

@@ -388,13 +388,13 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 	})
 }
 
-var testScript = NewScript("-- goredis_test\nreturn redis.call('GET', KEYS[1])")
+var testScript = NewScript(func() string { return "-- goredis_test\nreturn redis.call('GET', KEYS[1])" })
 
 func TestStreamLoadsScriptsOnConnect(t *testing.T) {
 	bubble(t, func(s *scene) {
 		p, other := s.pool(), s.client()
 		for range 2 {
-			require.Nil(s, answer(s, p, testScript.Args(1, "k")...).Value)
+			require.Nil(s, answer(s, p, append(testScript.Append(nil, 1), "k")...).Value)
 			s.Kill()
 			s.Restart(true)
 			require.NoError(s, other.ScriptFlush(s.Context()).Err())
@@ -407,7 +407,7 @@ func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
 	bubble(t, func(s *scene) {
 		s.refuses("script", 1000, "NOPERM this user has no permissions to run the 'script|load' command")
 		p := s.pool()
-		cmd := testScript.Args(1, "k")
+		cmd := append(testScript.Append(nil, 1), "k")
 		r := ask(s, p, cmd...)
 		require.True(s, IsNoScript(r.Err), "%v", r.Err)
 		require.Equal(s, Answered, r.Fate)
@@ -441,8 +441,8 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 	})
 }
 
-func TestScriptArgs(t *testing.T) {
-	cmd := testScript.Args(2, "a", "b", "x", 1)
+func TestScriptAppend(t *testing.T) {
+	cmd := append(testScript.Append(nil, 2), "a", "b", "x", 1)
 	require.Equal(t, []any{"evalsha", testScript.sha, 2, "a", "b", "x", 1}, cmd)
 	require.Equal(t, []any{"eval", testScript.source, 2, "a", "b", "x", 1}, testScript.InFull(cmd))
 	require.Equal(t, "evalsha", cmd[0], "InFull must not change the command that it is given")
@@ -450,17 +450,18 @@ func TestScriptArgs(t *testing.T) {
 	require.False(t, IsNoScript(errors.New("NOSCRIPT but not from a node")))
 }
 
-func TestNewScriptOfMakesTheSourceOnceAndLate(t *testing.T) {
+func TestNewScriptMakesTheSourceOnceAndLate(t *testing.T) {
 	const source = "return 'late'"
 	var made atomic.Int32
-	late := NewScriptOf(func() string { made.Add(1); return source })
+	late := NewScript(func() string { made.Add(1); return source })
 	require.Zero(t, made.Load())
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			assert.Equal(t, NewScript(source).Args(1, "a"), late.Args(1, "a"))
+			cmd := append(late.Append(nil, 1), "a")
+			assert.Equal(t, []any{"evalsha", late.sha, 1, "a"}, cmd)
 			assert.True(t, slices.Contains(knownScripts(), late)) // assert.Contains reads the scripts
-			assert.Equal(t, []any{"eval", source, 1, "a"}, late.InFull(late.Args(1, "a")))
+			assert.Equal(t, []any{"eval", source, 1, "a"}, late.InFull(cmd))
 		})
 	}
 	wg.Wait()

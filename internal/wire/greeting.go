@@ -30,13 +30,10 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 			through = signingConn{through, sign}
 		}
 	}
-	lent := newLentConn(through)
+	lent := newLentConn(through, conn)
 	lent.timeout = opt.ReadTimeout
 	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open
-		lent.behind = func() ([]byte, int) {
-			conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
-			return how.behind(conn)
-		}
+		lent.behind = how.behind
 		conn.ahead = lent.takeAnswers
 	}
 	greeted, used := false, false
@@ -46,7 +43,6 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 		if onConnect != nil {
 			failed = onConnect(ctx, cn)
 		}
-		conn.refusedHello, conn.mode = lent.refusedHello, lent.mode
 		if failed == nil && how.ask != nil {
 			failed = how.ask(ctx, cn, conn)
 		}
@@ -69,7 +65,6 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	err = client.Ping(ctx).Err()
 	switch {
 	case greeted:
-		conn.early = lent.pushed
 		return nil
 	case failed != nil && isEnd(failed) && refusalIn(lent.refused).ends:
 		return lent.explained(failed)
@@ -91,29 +86,26 @@ var (
 // lines could end the process.
 type lentConn struct {
 	net.Conn
+	of    *ownConn // that is greeted
 	state atomic.Int32
 
 	// Only the reading goroutine uses these.
 	replies *bufio.Reader // fills arrived as it reads
 	arrived bytes.Buffer  // bytes not yet passed to go-redis
 	heard   bool
-	whole   int // length of a complete reply in arrived
-	pushed  []byte
+	whole   int   // length of a complete reply in arrived
 	broken  error // the error that ended reading
 	refused error // the last reply, if it was an error
 	replied int
 	written commandNames
 
 	// What is written behind the greeting: see opening.
-	behind  func() (encoded []byte, commands int) // nil if there is nothing to write
+	behind  func(*ownConn) (encoded []byte, commands int) // nil if there is nothing to write
 	timeout time.Duration
 	before  int // go-redis's replies that come before the answers
 	owed    int
 	answers []any
 	at      time.Time // of the first answer
-
-	answered, refusedHello bool   // a reply has arrived; the first one, to HELLO, was an error
-	mode                   string // as the first one says
 }
 
 const (
@@ -127,8 +119,8 @@ const greetingBuffer = 4 << 10
 // maxGreeting bounds the memory for one reply of the greeting.
 const maxGreeting = 1 << 20
 
-func newLentConn(conn net.Conn) *lentConn {
-	c := &lentConn{Conn: conn}
+func newLentConn(conn net.Conn, of *ownConn) *lentConn {
+	c := &lentConn{Conn: conn, of: of}
 	c.replies = bufio.NewReaderSize(arrivals{c}, greetingBuffer)
 	return c
 }
@@ -152,7 +144,7 @@ func (c *lentConn) takeBack() error {
 	case c.arrived.Len() > 0 && c.arrived.Bytes()[0] != '>':
 		return errUnsolicited
 	}
-	c.pushed = append(c.pushed, c.arrived.Bytes()...)
+	c.of.early = append(c.of.early, c.arrived.Bytes()...)
 	return c.Conn.SetDeadline(time.Time{})
 }
 
@@ -187,16 +179,13 @@ func (c *lentConn) readReply() error {
 		return err
 	}
 	c.before--
-	c.replied++
 	c.refused = nil
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
-		c.refusedHello = c.refusedHello || !c.answered
 	}
-	if !c.answered {
-		c.mode = modeIn(value)
+	if c.replied++; c.replied == 1 {
+		c.of.refusedHello, c.of.mode = c.refused != nil, modeIn(value)
 	}
-	c.answered = true
 	c.whole = c.arrived.Len() - c.replies.Buffered()
 	return nil
 }
@@ -220,7 +209,7 @@ func (c *lentConn) replyForGoRedis() (any, error) {
 }
 
 func (c *lentConn) keepPush() error {
-	if c.pushed = append(c.pushed, c.drop()...); len(c.pushed) > maxGreeting {
+	if c.of.early = append(c.of.early, c.drop()...); len(c.of.early) > maxGreeting {
 		return errMalformed
 	}
 	return nil
@@ -302,7 +291,7 @@ func (c *lentConn) Write(p []byte) (int, error) {
 	if c.behind != nil && bytes.HasPrefix(p, setInfo) {
 		c.before = bytes.Count(p, setInfo)
 		var encoded []byte
-		encoded, c.owed = c.behind()
+		encoded, c.owed = c.behind(c.of)
 		c.behind = nil
 		p = slices.Concat(p, encoded)
 	}

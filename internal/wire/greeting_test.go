@@ -575,7 +575,7 @@ func TestTLSDialThatFailsSaysWhatIsWrong(t *testing.T) {
 func TestLentConn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(theirs, theirs) }()
-	c := newLentConn(ours)
+	c := newLentConn(ours, &ownConn{})
 	b := make([]byte, 5)
 	echo := func(rw io.ReadWriter) error {
 		if _, err := io.WriteString(rw, "+ab\r\n"); err != nil {
@@ -600,7 +600,7 @@ func TestLentConn(t *testing.T) {
 	require.NoError(t, ours.Close())
 
 	ours, _ = net.Pipe()
-	c = newLentConn(ours)
+	c = newLentConn(ours, &ownConn{})
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "takeBack must fail after go-redis has closed the connection")
 }

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,7 +24,7 @@ func (c *Config) warnOfHooks(client redis.UniversalClient, node *redis.Client, n
 	if node != nil && client != redis.UniversalClient(node) {
 		hooks = append(hooks, hooksOf(node)...)
 	}
-	if len(hooks) == 0 || !warned.isFirst(client) {
+	if len(hooks) == 0 || !warned.put(client, struct{}{}) {
 		return
 	}
 	write(func() {
@@ -63,43 +60,4 @@ func isMock(client redis.UniversalClient) bool {
 	return slices.ContainsFunc(hooksOf(client), func(hook string) bool { return strings.HasPrefix(hook, "redismock.") })
 }
 
-var warned clients
-
-// clients is a set of clients that does not keep them alive.
-type clients struct {
-	mu  sync.Mutex // guards all
-	all map[any]struct{}
-}
-
-func (c *clients) isFirst(client redis.UniversalClient) bool {
-	switch client := client.(type) {
-	case *redis.Client:
-		return addClient(c, client)
-	case *redis.ClusterClient:
-		return addClient(c, client)
-	case *redis.Ring:
-		return addClient(c, client)
-	}
-	return false
-}
-
-func addClient[T any](c *clients, client *T) bool {
-	key := weak.Make(client)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, known := c.all[key]; known {
-		return false
-	}
-	if c.all == nil {
-		c.all = make(map[any]struct{})
-	}
-	c.all[key] = struct{}{}
-	runtime.AddCleanup(client, c.forget, any(key))
-	return true
-}
-
-func (c *clients) forget(key any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.all, key)
-}
+var warned perClient[struct{}]

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -45,8 +44,8 @@ func loadedAt(address string) (l loading, is bool) {
 	return l, is && l.lasts() && l.scripts == len(knownScripts())
 }
 
-func (q *questions) note(address string, server *Server, answers []any) {
-	if address == "" || server == nil || server.RunID == "" || q.scripts == 0 {
+func (q *questions) note(server *Server, answers []any) {
+	if q.address == "" || server == nil || server.RunID == "" || q.scripts == 0 {
 		return
 	}
 	for _, answer := range answers[len(answers)-q.scripts:] {
@@ -64,14 +63,10 @@ func (q *questions) note(address string, server *Server, answers []any) {
 	if loaded.at == nil {
 		loaded.at = make(map[string]loading)
 	}
-	loaded.at[address] = loading{*server, q.scripts}
+	loaded.at[q.address] = loading{*server, q.scripts}
 }
 
 // isOf reports whether the process that answers now is that of l.
 func (l loading) isOf(now *Server) bool {
 	return now != nil && now.RunID == l.server.RunID && now.Uptime+time.Second >= now.At.Sub(l.server.At)
-}
-
-func askAgain(ctx context.Context, cn *redis.Conn, q *questions) (*Server, error) {
-	return askServer(ctx, cn, q, &ownConn{})
 }

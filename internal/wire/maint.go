@@ -62,11 +62,6 @@ func (h heed) on(greeted *ownConn) (heed, error) {
 	return heed{}, nil
 }
 
-func (h heed) command() []byte {
-	b, _ := AppendCommand(nil, h.args()) // strings
-	return b
-}
-
 func (h heed) args() []any {
 	return []any{"client", "maint_notifications", "on", "moving-endpoint-type", h.endpoint}
 }

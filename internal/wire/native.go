@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // This file decides whether a connection may carry commands of newer servers in place of scripts.
@@ -129,15 +127,8 @@ func (n Native) name() string {
 
 // isPassing reports whether a refusal says nothing of the command. Redis has no prefix for DELEX on a list.
 func isPassing(refused error) bool {
-	for _, prefix := range []string{
-		"LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ", "NOREPLICAS ",
-		"NOAUTH ", "WRONGTYPE ", "Key should be of string type",
-	} {
-		if redis.HasErrorPrefix(refused, prefix) {
-			return true
-		}
-	}
-	return false
+	return beginsWith(refused, "LOADING ", "BUSY ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "MOVED ", "ASK ", "OOM ", "MISCONF ",
+		"NOREPLICAS ", "NOAUTH ", "WRONGTYPE ", "Key should be of string type")
 }
 
 func (p *streamPool) Natives() (may, proved Native) {

@@ -21,13 +21,7 @@ func (s *share) Partial() error {
 	return nil
 }
 
-func (s *share) set(why error) {
-	if why == nil {
-		s.why.Store(nil)
-	} else {
-		s.why.Store(&why)
-	}
-}
+func (s *share) set(why error) { s.why.Store(&why) }
 
 func isElsewhere(err error) bool { return answers(err, "MOVED ") || answers(err, "ASK ") }
 

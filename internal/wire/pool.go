@@ -149,8 +149,8 @@ type Subscriber interface {
 }
 
 // A Listener receives the messages of a Subscription and the changes of its state. Its methods are called one at a
-// time. They must not block: the node closes the connection of a client that reads too slowly. They may call Close, and
-// methods of the Pool.
+// time. They must not block: the node closes the connection of a client that reads too slowly. They may call methods of
+// the Pool, but not Close of the Subscription.
 //
 // The calls follow the pattern
 //

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A queue holds the requests of a stream that no connection has taken yet, and counts the replies that the node owes.
@@ -13,6 +15,8 @@ import (
 // A request that a connection has taken is answered on it, or Unknown. What is still queued when a connection ends goes
 // out on the next one, or gets NotSent if none can be opened. So a request is written at most once.
 type queue struct {
+	user *redis.Client // its connections lead to its node
+
 	mu            sync.Mutex // guards what follows, up to quiet
 	requests      []queued
 	encoded       []byte        // of requests
@@ -21,13 +25,13 @@ type queue struct {
 	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a search for a second connection is under way
 	quiet         time.Time     // when replies were last delivered
-	elsewhere     string        // address of the next connection, or ""
 
 	// life ends with the stream. Its cause is ErrClientClosed if the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
 
-	distance distance
-	opening  atomic.Pointer[progress] // nil if no connection is being opened
+	distance  distance
+	opening   atomic.Pointer[progress] // nil if no connection is being opened
+	elsewhere atomic.Pointer[string]   // address of the next connection, if not the client's own
 
 	identified atomic.Bool // a pool wants to know which server answers
 	connected  atomic.Bool // a connection has been tried
@@ -181,25 +185,4 @@ func (q *queue) fail(requests []queued, r Reply) {
 	q.mu.Lock()
 	q.quiet = time.Now()
 	q.mu.Unlock()
-}
-
-func (q *queue) redirect(to string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.elsewhere = to
-}
-
-func (q *queue) destination() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.elsewhere
-}
-
-// tried makes later connections lead to the client's own address, unless the attempt was cancelled.
-func (q *queue) tried(ctx context.Context, at string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.elsewhere == at && ctx.Err() == nil {
-		q.elsewhere = ""
-	}
 }

@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"bytes"
-	"strconv"
-)
+// This file takes back requests of which nothing was sent, for a Redsync that closes.
 
 // Recall leaves the requests of an open connection alone: they are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
@@ -47,7 +44,7 @@ func (q *queue) recall(which func(to Receiver, tag int) bool, why error) {
 	var back []queued
 	kept, encoded, rest := q.requests[:0], q.encoded[:0], q.encoded
 	for i, req := range q.requests {
-		size := commandSize(rest)
+		_, size := firstCommand(rest)
 		if _, asking := req.to.(ignored); asking { // it goes with the next request
 			next := q.requests[min(i+1, len(q.requests)-1)]
 			req.to, req.tag = next.to, next.tag
@@ -63,17 +60,4 @@ func (q *queue) recall(which func(to Receiver, tag int) bool, why error) {
 	q.requests, q.encoded = kept, encoded
 	q.mu.Unlock()
 	q.fail(back, Reply{Err: why, Fate: NotSent})
-}
-
-func commandSize(b []byte) (size int) {
-	header := func() (n int) {
-		end := bytes.IndexByte(b[size:], '\r')
-		n, _ = strconv.Atoi(string(b[size+1 : size+end]))
-		size += end + len(crlf)
-		return n
-	}
-	for range header() {
-		size += header() + len(crlf)
-	}
-	return size
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"strconv"
 )
 
@@ -41,23 +42,16 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 			b = appendInt(b, int64(v))
 		case int64:
 			b = appendInt(b, v)
-		case int32:
-			b = appendInt(b, int64(v))
-		case int16:
-			b = appendInt(b, int64(v))
-		case int8:
-			b = appendInt(b, int64(v))
-		case uint:
-			b = appendUint(b, uint64(v))
-		case uint64:
-			b = appendUint(b, v)
-		case uint32:
-			b = appendUint(b, uint64(v))
-		case uint16:
-			b = appendUint(b, uint64(v))
-		case uint8:
-			b = appendUint(b, uint64(v))
 		default:
+			r := reflect.ValueOf(arg)
+			switch plain := r.IsValid() && r.Type().PkgPath() == ""; { // no time.Duration
+			case plain && r.CanInt():
+				b = appendInt(b, r.Int())
+				continue
+			case plain && r.CanUint():
+				b = appendUint(b, r.Uint())
+				continue
+			}
 			return b[:begin], fmt.Errorf("pool: an element of Args is a %T: want a string or an integer", arg)
 		}
 	}

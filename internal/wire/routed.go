@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,12 +30,10 @@ type router func(ctx context.Context, key string) (*redis.Client, error)
 // A Cluster's node without the slot executes nothing. It names the node that has the slot (MOVED) or will have it
 // (ASK), and the pool sends the request there.
 type routedPool struct {
-	Config
-	client    redis.UniversalClient
+	clientPool
 	route     router
 	cluster   *redis.ClusterClient // nil for a Ring
 	redirects int
-	subs      subscriptions
 	owing     owing
 
 	// ready means that route does no I/O: a ClusterClient first loads the state of the cluster.
@@ -54,13 +50,12 @@ type routedPool struct {
 	closed  bool
 }
 
-var _ Subscriber = (*routedPool)(nil)
-
 func newRoutedPool(cfg Config, client redis.UniversalClient) *routedPool {
 	p := &routedPool{
-		Config: cfg, client: client,
+		clientPool: clientPool{Config: cfg, owner: client},
 		delivering: make(chan struct{}, 1), nodes: make(map[string]*streamPool),
 	}
+	p.dial = p.dialChannel
 	switch client := client.(type) {
 	case *redis.ClusterClient:
 		p.route, p.cluster = client.MasterForKey, client
@@ -80,10 +75,6 @@ func (p *routedPool) routed(ctx context.Context, key string) (client *redis.Clie
 	return p.route(ctx, key)
 }
 
-func (p *routedPool) String() string { return cmp.Or(p.Name, fmt.Sprintf("%T", p.client)) }
-
-func (p *routedPool) Listed() string { return fmt.Sprintf("%T", p.client) }
-
 func (p *routedPool) CloseIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,10 +92,6 @@ func (p *routedPool) Close() error {
 	return nil
 }
 
-func (p *routedPool) Subscribe(channel string, to Listener) (*Subscription, error) {
-	return p.subs.start(&p.Config, p.client, channel, to, p.dialChannel)
-}
-
 func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
@@ -113,7 +100,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 	}
 	w, err := dialWire(ctx, node, channel, at)
 	if err != nil {
-		reload(p.client) //nolint:contextcheck // it goes on after this dial
+		reload(p.owner) //nolint:contextcheck // it goes on after this dial
 		return nil, err
 	}
 	w.follow(ctx, p.routed, node)
@@ -154,21 +141,7 @@ func slot(key string) uint16 {
 	return crc % 16384
 }
 
-func (p *routedPool) Destination() any { return p.client }
-
-func (p *routedPool) ClientClosed() bool { return isClosed(p.client) }
-
-func (p *routedPool) Client() any {
-	switch client := p.client.(type) {
-	case *redis.ClusterClient:
-		return weak.Make(client)
-	case *redis.Ring:
-		return weak.Make(client)
-	}
-	return nil
-}
-
-func (p *routedPool) Sibling() Pool { return newRoutedPool(p.Config, p.client) }
+func (p *routedPool) Sibling() Pool { return newRoutedPool(p.Config, p.owner) }
 
 func (p *routedPool) MetBefore() bool { return true }
 
@@ -188,7 +161,7 @@ func (p *routedPool) Send(req Request) error {
 			return r.sendLocked(node, node.client, false)
 		}
 	}
-	if isClosed(p.client) {
+	if isClosed(p.owner) {
 		return ErrClientClosed
 	}
 	if err := admit(len(p.queue), p.Outstanding, req.Reserved); err != nil {
@@ -210,7 +183,7 @@ func (p *routedPool) Send(req Request) error {
 func (p *routedPool) run() {
 	for p.hasQueued() {
 		err := p.load()
-		if err != nil && isClosed(p.client) { // meanwhile
+		if err != nil && isClosed(p.owner) { // meanwhile
 			err = ErrClientClosed
 		}
 		p.mu.Lock()
@@ -286,7 +259,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	if old := p.nodes[addr]; old != nil {
 		old.CloseIdle()
 	}
-	node := newStreamPool(Config{Outstanding: p.Outstanding}, client, p.client)
+	node := newStreamPool(Config{Outstanding: p.Outstanding}, client, p.owner)
 	p.nodes[addr] = node
 	return node
 }
@@ -334,7 +307,7 @@ func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) 
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
-		reload(p.client) // the node may have been replaced, or lost the slot
+		reload(p.owner) // the node may have been replaced, or lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
@@ -368,7 +341,7 @@ func (r *routed) deliver(reply Reply) {
 
 // redirection returns the address that a redirection names. from is the address of the node that answered.
 func redirection(err error, from string) (addr string, ask, is bool) {
-	if !answers(err, "MOVED ") && !answers(err, "ASK ") {
+	if !isElsewhere(err) {
 		return "", false, false
 	}
 	words := strings.Fields(err.Error())

@@ -19,29 +19,19 @@ type Script struct {
 
 const shaLength = 2 * sha1.Size
 
-var scripts sync.Map
-
-var late struct {
-	mu      sync.Mutex // guards what follows
-	scripts []*Script
+var scripts struct {
+	sync.Mutex // guards all
+	all        []*Script
 }
 
 // NewScript returns a script for a package-level variable. Every new connection of a stream loads all such scripts, so
-// a first use costs no extra round trip.
-func NewScript(source string) *Script {
-	s := &Script{write: func() string { return source }}
-	s.once.Do(s.begin)
-	scripts.Store(s.sha, s)
-	return s
-}
-
-// NewScriptOf does what NewScript does, for a source that takes time to make: write is called once, when the program
-// first connects or uses the script.
-func NewScriptOf(write func() string) *Script {
+// the first use of one costs no extra round trip. write, which may take time, is called once, when the program first
+// connects or uses the script.
+func NewScript(write func() string) *Script {
 	s := &Script{write: write}
-	late.mu.Lock()
-	defer late.mu.Unlock()
-	late.scripts = append(late.scripts, s)
+	scripts.Lock()
+	defer scripts.Unlock()
+	scripts.all = append(scripts.all, s)
 	return s
 }
 
@@ -55,18 +45,14 @@ func (s *Script) begin() {
 	s.arg = s.sha
 }
 
-func knownScripts() (known []*Script) {
-	late.mu.Lock()
-	known = slices.Clone(late.scripts)
-	late.mu.Unlock()
-	for _, s := range known {
+func knownScripts() []*Script {
+	scripts.Lock()
+	all := slices.Clone(scripts.all)
+	scripts.Unlock()
+	for _, s := range all {
 		s.once.Do(s.begin)
 	}
-	scripts.Range(func(_, s any) bool {
-		known = append(known, s.(*Script))
-		return true
-	})
-	return known
+	return all
 }
 
 func scriptOf(args []any) *Script {
@@ -80,19 +66,13 @@ func scriptOf(args []any) *Script {
 	return nil
 }
 
-// Args returns the command that runs the script by its SHA1. The first keys of args are keys, and the script must
-// access no others.
-func (s *Script) Args(keys int, args ...any) []any {
-	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
-}
-
 // Append appends the command's beginning to cmd: EVALSHA, the SHA1 and the number of keys.
 func (s *Script) Append(cmd []any, keys int) []any {
 	s.once.Do(s.begin)
 	return append(cmd, "evalsha", s.arg, keys)
 }
 
-// InFull returns cmd, which Args made, with the source in place of the SHA1.
+// InFull returns cmd, which Append began, with the source in place of the SHA1.
 func (s *Script) InFull(cmd []any) []any {
 	s.once.Do(s.begin)
 	return append([]any{"eval", s.source}, cmd[2:]...)

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -39,7 +38,8 @@ type Server struct {
 // To guard a vote, use the age at the time of Send: a process that started after that may answer.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
-func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
+// StartedBy returns when the process had certainly started, by the client's clock.
+func (s *Server) StartedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
 // questions are what a stream asks on each new connection, in one write: who the node is, and that it load scripts and
 // notify of maintenance.
@@ -74,8 +74,6 @@ func newQuestions(h heed, identifies, loads bool) *questions {
 }
 
 func (q *questions) identifies() bool { return q.commands[0][0] == "info" }
-
-func (q *questions) modeOf(opened *ownConn) string { return cmp.Or(opened.mode, q.mode) }
 
 func (q *questions) encoded() (b []byte) {
 	for _, args := range q.commands {
@@ -143,26 +141,21 @@ const maxRunID = 128
 
 // askServer asks q, unless the node has already answered behind the greeting.
 func askServer(ctx context.Context, cn *redis.Conn, q *questions, opened *ownConn) (*Server, error) {
+	var answers []any
+	var at time.Time
+	var err error
 	if opened.ahead != nil {
-		answers, at, err := opened.ahead(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if answers != nil {
-			return q.readAndNote(answers, at)
-		}
+		answers, at, err = opened.ahead(ctx)
 	}
-	answers, at, err := q.ask(ctx, cn)
+	if answers == nil && err == nil {
+		answers, at, err = q.ask(ctx, cn)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return q.readAndNote(answers, at)
-}
-
-func (q *questions) readAndNote(answers []any, at time.Time) (*Server, error) {
 	server, err := q.read(answers, at)
 	if err == nil {
-		q.note(q.address, server, answers)
+		q.note(server, answers)
 	}
 	return server, err
 }
@@ -196,27 +189,26 @@ func field(text, name string) string {
 // A serverView decides what the users of one pool see of servers. It needs no mutex: only the goroutine that delivers
 // replies calls shown, and a stream starts after the previous one has delivered all.
 type serverView struct {
-	anonymous     bool
-	guarded       bool
-	noLocksBefore time.Time
+	cfg *Config // of the pool
 
 	met   *Server
 	shows *Server // itself, or an altered copy
 }
 
 func (v *serverView) shown(s *Server) *Server {
+	cfg := v.cfg
 	switch {
-	case v.anonymous && !v.guarded:
+	case cfg.Anonymous && cfg.Guard == 0:
 		return nil
-	case s == nil || !v.anonymous && v.noLocksBefore.IsZero():
+	case s == nil || !cfg.Anonymous && cfg.NoLocksBefore.IsZero():
 		return s
 	}
 	if v.met != s {
 		v.met, v.shows = s, s
-		if isNew := s.startedBy().Before(v.noLocksBefore); isNew || v.anonymous {
+		if isNew := s.StartedBy().Before(cfg.NoLocksBefore); isNew || cfg.Anonymous {
 			altered := *s
 			altered.New = isNew
-			if v.anonymous {
+			if cfg.Anonymous {
 				altered.RunID = ""
 			}
 			v.shows = &altered

@@ -42,10 +42,10 @@ func lockOnce(t *testing.T, p wire.Pool, key string) {
 	require.Equal(t, "OK", wire.Answer(t, p, script.Acquire(ours, 60000).Args...).Value)
 	require.Nil(t, wire.Answer(t, p, script.Acquire(theirs, 60000).Args...).Value)
 	require.Equal(t, script.Mine, run(t, p, script.Valid(ours)))
-	require.Equal(t, script.Mine, run(t, p, script.Extend(ours, 90000)))
+	require.Equal(t, script.Mine, run(t, p, script.Extend(ours, 90000, false)))
 	require.Equal(t, script.Other, run(t, p, release(theirs)))
 	require.Equal(t, script.Mine, run(t, p, release(ours)))
-	require.Equal(t, script.Created, run(t, p, script.Heal(ours, 60000)))
+	require.Equal(t, script.Created, run(t, p, script.Extend(ours, 60000, true)))
 	require.Equal(t, script.Mine, run(t, p, release(ours)))
 }
 
@@ -110,7 +110,7 @@ func refusesSomething(t *testing.T, p wire.Pool) bool {
 	}
 	lock := lockOf("lock:c", "v")
 	send(script.Acquire(lock, 60000).Args)
-	for _, c := range []script.Command{script.Valid(lock), script.Extend(lock, 90000), release(lock)} {
+	for _, c := range []script.Command{script.Valid(lock), script.Extend(lock, 90000, false), release(lock)} {
 		if wire.IsNoScript(send(c.Args).Err) {
 			send(c.InFull())
 		}

@@ -1,12 +1,12 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,32 +23,18 @@ const (
 
 // streamPool sends through the stream of its client, and starts one if none is running.
 type streamPool struct {
-	Config
-	client *redis.Client         // of the node; only its options are read
-	owner  redis.UniversalClient // the user's client: client itself, or that of many nodes
+	clientPool
+	client *redis.Client // of the node, that of the user or one of its own; only its options are read
 	view   serverView
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
-	subs   subscriptions
 }
-
-var _ Subscriber = (*streamPool)(nil)
 
 func newStreamPool(cfg Config, client *redis.Client, owner redis.UniversalClient) *streamPool {
-	return &streamPool{
-		Config: cfg, client: client, owner: owner,
-		view: serverView{anonymous: cfg.Anonymous, guarded: cfg.Guard > 0, noLocksBefore: cfg.NoLocksBefore},
-	}
+	p := &streamPool{clientPool: clientPool{Config: cfg, owner: owner}, client: client}
+	p.dial, p.view.cfg = p.dialChannel, &p.Config
+	return p
 }
-
-func (p *streamPool) String() string {
-	if p.Name != "" {
-		return p.Name
-	}
-	return addressOf(p.client)
-}
-
-func (p *streamPool) Listed() string { return p.client.Options().Addr }
 
 func (p *streamPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {
@@ -90,7 +76,7 @@ func (p *streamPool) running() (*stream, error) {
 		if isClosed(p.owner) {
 			return nil, ErrClientClosed
 		}
-		p.warnOfHooks(p.owner, p.client, p.String(), func(line func()) { go line() }) // a handler of the log may block
+		p.warnOfHooks(p.owner, p.client, cmp.Or(p.Name, addressOf(p.client)), func(line func()) { go line() }) // a handler of the log may block
 		s = startStream(p.client, p.owner)
 		if streams.running == nil {
 			streams.running = make(map[*redis.Client]*stream)
@@ -103,8 +89,6 @@ func (p *streamPool) running() (*stream, error) {
 	p.last.Store(s)
 	return s, nil
 }
-
-func (p *streamPool) ClientClosed() bool { return isClosed(p.owner) }
 
 func (p *streamPool) CloseIdle() {
 	if s := p.last.Load(); s != nil {
@@ -154,10 +138,6 @@ func (p *streamPool) Partial() error {
 	return why
 }
 
-func (p *streamPool) Subscribe(channel string, to Listener) (*Subscription, error) {
-	return p.subs.start(&p.Config, p.owner, channel, to, p.dialChannel)
-}
-
 func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
 	if p.client.Options().Addr == ofSentinel {
 		return dialFollowing(ctx, p.client, channel)
@@ -165,26 +145,14 @@ func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire,
 	return dialWire(ctx, p.client, channel, at)
 }
 
-func (p *streamPool) Destination() any { return destinationOf(p.client) }
-
-func (p *streamPool) Keyspace() any { return p.client.Options().DB }
-
-func (p *streamPool) Client() any {
-	if p.Wrong != nil {
-		return nil
-	}
-	return weak.Make(p.client)
-}
-
 func (p *streamPool) Sibling() Pool { return newStreamPool(p.Config, p.client, p.owner) }
 
-func (p *streamPool) MetBefore() bool { return p.Wrong == nil && metBefore(p.client) }
+func (p *streamPool) MetBefore() bool { return p.Wrong == nil && !met.put(p.client, struct{}{}) }
 
 // A stream is an ordered sequence of requests and the connections that carry them, one at a time. It lives until it has
 // been idle for idleTimeout, CloseIdle or Close ends it, or the user has closed the client.
 type stream struct {
 	queue
-	user  *redis.Client
 	owner redis.UniversalClient
 	end   context.CancelCauseFunc
 	idle  *time.Timer
@@ -203,7 +171,7 @@ func (s *stream) silent() time.Duration {
 }
 
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
-	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
+	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now(), user: user}, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.migrated = func() { reload(owner) }
 	if owner == redis.UniversalClient(user) {
@@ -217,11 +185,11 @@ func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 
 func (s *stream) look() {
 	if isClosed(s.owner) {
-		s.sever()
+		s.sever(ErrClientClosed)
 		return
 	}
-	if isDropped(s.owner, s.user) {
-		s.drop()
+	if isDropped(s.owner, s.user) { // the client does not use the node any more
+		s.sever(errDropped)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,17 +205,11 @@ func (s *stream) look() {
 }
 
 // sever ends the stream at once, dials and all requests included.
-func (s *stream) sever() {
-	s.end(ErrClientClosed)
-	s.finish()
-}
-
-// drop ends the stream at once, because the client does not use the node any more.
-func (s *stream) drop() {
-	s.end(errDropped)
+func (s *stream) sever(why error) {
+	s.end(why)
 	s.finish()
 	if c := s.conn.Load(); c != nil {
-		c.abort(errDropped)
+		c.abort(why)
 	}
 }
 
@@ -294,14 +256,14 @@ func (s *stream) identify(c *conn) {
 // connect opens a connection. While the node gives no sign of life, it searches for another beside the first.
 func (s *stream) connect() (*conn, error) {
 	if isClosed(s.owner) {
-		s.sever()
+		s.sever(ErrClientClosed)
 		return nil, ErrClientClosed
 	}
 	loads, pace := s.loadsScripts(), maxPace
 	if s.distance.Load() > 0 {
 		pace = s.distance.pace(minPace)
 	}
-	first := s.opener(s.user).begin(s.life)
+	first := s.opener().begin(s.life)
 	for !first.outlive(pace) {
 		if c := s.searchBeside(first, pace); c != nil {
 			return c, nil
@@ -334,10 +296,7 @@ func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	case <-first.given: // before it fell silent
 	default:
 	}
-	go func() {
-		c, _ := s.search(s.user, pace).run(ctx)
-		found <- c
-	}()
+	go func() { found <- s.search(pace).run(ctx) }()
 	select {
 	case <-first.done:
 	case <-first.given:

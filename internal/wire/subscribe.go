@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,14 +34,16 @@ func HangsUp(err error) bool {
 	return errors.As(err, &hung)
 }
 
-type hungUp struct{ error }
-
-func (e *hungUp) Unwrap() error { return e.error }
+type hungUp struct{ wrapped }
 
 type subscriptions struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	open   map[*Subscription]struct{}
+}
+
+func (p *clientPool) Subscribe(channel string, to Listener) (*Subscription, error) {
+	return p.subs.start(&p.Config, p.owner, channel, to, p.dial)
 }
 
 func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (*Subscription, error) {
@@ -123,23 +122,14 @@ func (s *Subscription) stop() {
 	s.end(nil)
 }
 
-// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener runs or will be
-// called. It waits for a running method, so do not hold a mutex that the methods lock. A call from a method of any
-// Listener does not wait, nor does the Pool's Close.
+// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running, and
+// none will be called. Close waits for a running method, so do not call it from one, or hold a mutex that one locks. The
+// Pool's Close does not wait.
 //
 // A Dialer that ignores its context delays the end of the connection, and so do the timeouts of a client used directly.
 func (s *Subscription) Close() {
 	s.stop()
-	// From here on tell calls no method. If one is running, wait for it, unless the caller is a method of some Listener:
-	// two that close each other's subscription would wait for ever.
-	select {
-	case s.telling <- struct{}{}:
-	default:
-		if inListener() {
-			return
-		}
-		s.telling <- struct{}{}
-	}
+	s.telling <- struct{}{} // from here on tell calls no method
 	<-s.telling
 }
 
@@ -147,31 +137,7 @@ func (s *Subscription) tell(method func()) {
 	s.telling <- struct{}{}
 	defer func() { <-s.telling }()
 	if !s.closed.Load() {
-		listener(method)
-	}
-}
-
-// listener calls a method of a Listener, so that inListener finds listener on the stack.
-//
-//go:noinline
-func listener(method func()) { method() }
-
-var listenerEntry = reflect.ValueOf(listener).Pointer()
-
-func inListener() bool {
-	pcs := make([]uintptr, 64)
-	n := runtime.Callers(1, pcs)
-	for ; n == len(pcs); n = runtime.Callers(1, pcs) {
-		pcs = make([]uintptr, 2*len(pcs))
-	}
-	for frames := runtime.CallersFrames(pcs[:n]); ; {
-		frame, more := frames.Next()
-		if frame.Entry == listenerEntry {
-			return true
-		}
-		if !more {
-			return false
-		}
+		method()
 	}
 }
 
@@ -183,7 +149,7 @@ func (s *Subscription) run(ctx context.Context) {
 			cuts = 0
 		}
 		if cuts >= hangUps {
-			err = &hungUp{err}
+			err = &hungUp{wrapped{err}}
 		}
 		at = ""
 		var refused *refusedError
@@ -258,7 +224,7 @@ func (s *Subscription) confirm(w wire, timeout time.Duration) error {
 	h, err := w.receive(max(timeout, 1)) // 0 would mean no timeout
 	switch {
 	case isAnswer(err) && !passes(err):
-		return &refusedError{s.channel, err}
+		return &refusedError{s.channel, wrapped{err}}
 	case err != nil:
 		return fmt.Errorf("pool: SUBSCRIBE not confirmed: %w", err)
 	case h.subscribed != s.channel:
@@ -287,23 +253,18 @@ func (s *Subscription) deliver(w wire) error {
 	}
 }
 
-var passing = []string{
-	"LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
-	"max number of clients reached", // after an ERR, which HasErrorPrefix skips
-}
-
+// passes reports whether err is an answer that a later SUBSCRIBE may not get.
 func passes(err error) bool {
-	return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+	return beginsWith(err, "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "OOM ",
+		"max number of clients reached") // after an ERR, which HasErrorPrefix skips
 }
 
 // A refusedError is the error of Refused.
 type refusedError struct {
 	channel string
-	answer  error
+	wrapped
 }
 
 func (e *refusedError) Error() string {
-	return fmt.Sprintf("pool: subscribing to %q is refused: %v", Cut(e.channel), e.answer)
+	return fmt.Sprintf("pool: subscribing to %q is refused: %v", Cut(e.channel), e.error)
 }
-
-func (e *refusedError) Unwrap() error { return e.answer }

@@ -49,15 +49,19 @@ type opener[T any] func(ctx context.Context, sign func()) (T, error)
 
 // A try opens one connection, in a goroutine of its own, because a user's Dialer may hang.
 type try[T any] struct {
-	signs
 	cancel context.CancelFunc // ends the try, and the connection that it has opened
 	done   chan struct{}      // closed once opened and err are set
 	opened T
 	err    error
+
+	began   time.Time
+	given   chan struct{} // signs of life of the node
+	last    atomic.Int64  // the last one, counted from began
+	longest time.Duration // the longest wait for one; read when the try has ended
 }
 
 func (open opener[T]) begin(ctx context.Context) *try[T] {
-	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
+	t := &try[T]{began: time.Now(), given: make(chan struct{}, 1), done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
 		defer close(t.done) // also if a Dialer ends this goroutine
@@ -66,24 +70,14 @@ func (open opener[T]) begin(ctx context.Context) *try[T] {
 	return t
 }
 
-// signs notes when a node gave signs of life.
-type signs struct {
-	began   time.Time
-	given   chan struct{}
-	last    atomic.Int64  // the last one, counted from began
-	longest time.Duration // the longest wait for one; read when the try has ended
-}
-
-func (s *signs) sign() {
-	now := int64(time.Since(s.began))
-	s.longest = max(s.longest, time.Duration(now-s.last.Swap(now)))
+func (t *try[T]) sign() {
+	now := int64(time.Since(t.began))
+	t.longest = max(t.longest, time.Duration(now-t.last.Swap(now)))
 	select {
-	case s.given <- struct{}{}:
+	case t.given <- struct{}{}:
 	default:
 	}
 }
-
-func (s *signs) silent() time.Duration { return time.Since(s.began) - time.Duration(s.last.Load()) }
 
 // A signingConn calls sign for each read that returns something.
 type signingConn struct {
@@ -118,7 +112,7 @@ func (t *try[T]) outlive(pace time.Duration) bool {
 			return true
 		case <-timer.C:
 		}
-		left := pace - t.silent()
+		left := pace - (time.Since(t.began) - time.Duration(t.last.Load()))
 		if left <= 0 {
 			return false
 		}
@@ -143,14 +137,14 @@ type search[T any] struct {
 	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened. A try begins one pace after the last one, or when that is
-// given up.
-func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
+// run returns the first connection that a try has opened, none if ctx has ended. A try begins one pace after the one
+// before began, or when that has been given up.
+func (s *search[T]) run(ctx context.Context) (opened T) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)
 		if t.outlive(s.pace) && t.err == nil {
 			s.distance.learn(t.longest)
-			return t.opened, true
+			return t.opened
 		}
 		t.cancel()
 		s.overtake(ctx, t)
@@ -160,17 +154,15 @@ func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 		}
 		sleep(ctx, max(lastLook, pause))
 	}
-	return opened, false
+	return opened
 }
 
 // overtake waits until t, which was given up, has ended, or else for room for another try.
 func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
-	timer := time.NewTimer(lastWord)
-	defer timer.Stop()
 	select {
 	case <-t.done:
 		return
-	case <-timer.C:
+	case <-time.After(lastWord):
 	}
 	s.pace = max(s.pace, maxPace)
 	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try[T]).ended), t)
@@ -189,10 +181,8 @@ func (s *search[T]) wait() {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

@@ -50,7 +50,8 @@ type ownWire struct {
 	pushes  int // since the last reply
 	skip    int // answers before the first that counts
 
-	confirmed bool // the node has answered SUBSCRIBE
+	confirmed bool            // the node has answered SUBSCRIBE
+	life      context.Context //nolint:containedctx // of the connection
 	moved     atomic.Pointer[movedError]
 	timer     *time.Timer // ends a connection that moves later
 }
@@ -65,12 +66,16 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 		end()
 		return nil, err
 	}
-	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel}
+	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel, life: ctx}
 	var begin []byte
 	if heed, _ = heed.on(conn); heed.wanted {
-		begin, w.skip = heed.command(), 1
+		begin, err = AppendCommand(nil, heed.args())
+		w.skip = 1
 	}
-	if err := w.send(begin, "subscribe", channel); err != nil {
+	if err == nil {
+		err = w.send(begin, "subscribe", channel)
+	}
+	if err != nil {
 		end()
 		return nil, err
 	}
@@ -96,10 +101,10 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		reply, err = w.next()
 	}
 	if err != nil {
-		if moved := w.moved.Load(); moved != nil {
-			err = moved
+		if to := w.moved.Load(); to != nil {
+			err = to
 		}
-		return news{}, cutOffAt(w.unanswered(), err)
+		return news{}, moved(w.life, cutOffAt(w.unanswered(), err))
 	}
 	if text, is := message(reply); is {
 		return news{message: true, text: text}, nil

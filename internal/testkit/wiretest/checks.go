@@ -16,10 +16,13 @@ import (
 )
 
 // release deletes a key that holds the value, as an unlock does.
-var release = wire.NewScript(`
--- wiretest
+var release = wire.NewScript(func() string {
+	return `-- wiretest
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0`)
+return 0`
+})
+
+func releaseOf(key, value string) []any { return append(release.Append(nil, 1), key, value) }
 
 func everyRequestHasOneReply(t *testing.T, env Env) {
 	p, in := open(t, env, many), newInbox()
@@ -170,7 +173,7 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	requireAnswer(t, r, "NOSCRIPT")
 	require.True(t, wire.IsNoScript(r.Err))
 
-	cmd := release.Args(1, key(0), "a")
+	cmd := releaseOf(key(0), "a")
 	answer(t, p, "set", key(0), "a")
 	_, err := env.Do("script", "flush")
 	require.NoError(t, err)
@@ -190,7 +193,7 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 		t.Skip("the pool promises no order of execution")
 	}
 	const rounds, senders, each = 2, 4, 200
-	answer(t, p, release.InFull(release.Args(1, key(0), "v"))...) // needed if the pool does not load scripts
+	answer(t, p, release.InFull(releaseOf(key(0), "v"))...) // needed if the pool does not load scripts
 	for range rounds {
 		var wg sync.WaitGroup
 		for s := range senders {
@@ -198,7 +201,7 @@ func requestsAreExecutedInOrder(t *testing.T, env Env) {
 				for i := range each {
 					k := key(s*each + i)
 					errSet := p.Send(wire.Request{Args: []any{"set", k, "v", "nx", "px", "600000"}, To: in})
-					errDel := p.Send(wire.Request{Args: release.Args(1, k, "v"), To: in, Reserved: true})
+					errDel := p.Send(wire.Request{Args: releaseOf(k, "v"), To: in, Reserved: true})
 					if errSet != nil || errDel != nil {
 						t.Errorf("Send: %v, %v", errSet, errDel)
 					}

@@ -271,27 +271,6 @@ func refusalIsFinal(t *testing.T, env Env) {
 	require.ErrorContains(t, e.all()[0].err, "NOPERM")
 }
 
-func closeFromListener(t *testing.T, env Env) {
-	p, e := open(t, env, many), &recorder{}
-	var sub *wire.Subscription
-	e.then = func(c call) {
-		if c.what == message {
-			sub.Close()
-			sub.Close()
-			e.closed.Store(true)
-		}
-	}
-	sub = listen(t, p, key(0), e)
-	e.await(subscribed, 1)
-	for range 10 {
-		publish(t, env, key(0), "x")
-	}
-	e.await(message, 1)
-	longAfter()
-	require.Len(t, e.all(), 2)
-	sub.Close()
-}
-
 // nothingAfterClose closes subscriptions while messages arrive.
 func nothingAfterClose(t *testing.T, env Env) {
 	p := open(t, env, many)

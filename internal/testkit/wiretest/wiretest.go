@@ -125,7 +125,6 @@ var checks = []promise{
 	{"a subscription waits for a dead node", subscriptionWaitsForDeadNode},
 	{"a frozen node is unsubscribed", frozenNodeIsUnsubscribed},
 	{"a refusal is final", refusalIsFinal},
-	{"a Listener may close its subscription", closeFromListener},
 	{"nothing is called after the Close of a subscription", nothingAfterClose},
 	{"a pool has many subscriptions", manySubscriptions},
 }
