@@ -55,7 +55,7 @@ var (
 	ErrNotHeld error = &matching{"redsync: lock not held", ErrLockAlreadyExpired}
 
 	// ErrForced means that an operator called ForceUnlock, or deleted the keys within the first second. It matches
-	// ErrLockLost, and is a cause of Lost, Err and the context of Do. Only a holder with WithOwner is told.
+	// ErrLockLost. Only a holder with WithOwner is told.
 	ErrForced error = &matching{"redsync: lock released by force", ErrLockLost}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.

@@ -54,7 +54,7 @@ func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendShared(s.Lock(s.value), ttl.Milliseconds(), heal), readFound}
 }
 
-// Fill implements Claim. Waiting writers do not keep back a reader that has the lock already.
+// Fill implements Claim. Waiting writers do not keep back a reader that has the lock.
 func (s *Shared) Fill(ttl time.Duration) Call { return s.Extend(ttl, true) }
 
 // Check implements Claim.

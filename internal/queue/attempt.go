@@ -296,9 +296,9 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	return time.Time{}
 }
 
-// denials are those that a call has heard. To wait is of no use if nodes have a key of another type in the lock's
-// place, which stays until somebody deletes it. With lease.Policy.EndsIfDenied other denials count, too. Those of
-// several attempts add up, because an attempt may be decided before a denial arrives.
+// denials are those that a call has heard. It must not wait for a key of another type in the lock's place, which stays.
+// With lease.Policy.EndsIfDenied other denials count, too. Those of several attempts add up, because an attempt may be
+// decided before a denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
@@ -323,8 +323,8 @@ func (d *denials) note(o lease.Outcome, queued, all bool) bool {
 	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
-// hear notes the vote of node i. If queued is set, the waiter can do without the queue, and a node that forbids a key
-// may forbid only that one. Unless all is set, only a key of another type counts.
+// hear notes the vote of node i. queued: the waiter can do without the queue, and a node may forbid only that key.
+// Unless all is set, only a key of another type counts.
 func (d *denials) hear(i int, v claim.Vote, queued, all bool) {
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// This file makes the commands of a semaphore, which has a slot for each permit: a key that one holder at a time can
-// set. Extend, Valid and Shorten serve for slots, too.
+// This file makes the commands of a semaphore. It has a slot for each permit: a key that one holder at a time can set.
+// Extend, Valid and Shorten serve for slots, too.
 
 //go:embed enter_permits.lua
 var enterPermits string

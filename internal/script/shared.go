@@ -87,7 +87,7 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader with value to ttl milliseconds from now: see extend_shared.lua. With
+// ExtendShared raises the deadline of the reader to ttl milliseconds from now: see extend_shared.lua. With
 // heal it adds a missing reader, unless a writer with another value holds key.
 func ExtendShared(l Lock, ttl int64, heal bool) Command {
 	return l.command(extendSharedScript, lockTTL.argument(ttl), bit(heal))
@@ -100,8 +100,8 @@ type Downgrade struct {
 	Blind   bool     // the command does not name the queue, because the user may not
 }
 
-// Extend is ExtendShared. It makes a writer with value a reader, for no less time, takes its
-// tickets out of the queue and tells the readers that have waited.
+// Extend is ExtendShared. It makes a writer with value a reader, for no less time, takes its tickets out of the queue
+// and tells readers that wait.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.keys...)

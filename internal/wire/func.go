@@ -33,7 +33,6 @@ func Func(do func(ctx context.Context, args ...any) (any, error), cfg Config) Po
 	return p
 }
 
-// A funcPool is a Pool of Func.
 type funcPool struct {
 	Config
 	calls

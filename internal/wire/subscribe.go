@@ -122,9 +122,9 @@ func (s *Subscription) stop() {
 	s.end(nil)
 }
 
-// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener is running, and
-// none will be called. Close waits for a running method, so do not call it from one, or hold a mutex that one locks. The
-// Pool's Close does not wait.
+// Close ends the Subscription, without waiting for the node. When it returns, no method of the Listener runs or will be
+// called. It waits for a running method, so do not call it from one, or hold a mutex that one locks. The Pool's Close
+// does not wait.
 //
 // A Dialer that ignores its context delays the end of the connection, and so do the timeouts of a client used directly.
 func (s *Subscription) Close() {

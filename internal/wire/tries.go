@@ -137,8 +137,8 @@ type search[T any] struct {
 	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened, none if ctx has ended. A try begins one pace after the one
-// before began, or when that has been given up.
+// run returns the first connection that a try has opened, none if ctx has ended. A try begins one pace after the last
+// one, or when that is given up.
 func (s *search[T]) run(ctx context.Context) (opened T) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)
