@@ -120,19 +120,6 @@ func TestAFailingTestIsReported(t *testing.T) {
 	assert.Contains(t, out.String(), "the next is bad in round 3")
 }
 
-// A suite that ends does not end another, which runs beside it until the last one has begun.
-func TestSuitesBesideEachOther(t *testing.T) {
-	p, err := parsePlan([]string{"1"})
-	require.NoError(t, err)
-	cores, err := ownCores()
-	require.NoError(t, err)
-	begun := filepath.Join(t.TempDir(), "begun")
-	long := fake(t, "long", "until [ -e "+begun+" ]; do sleep 0.01; done")
-	var out bytes.Buffer
-	suites := []suite{long, fake(t, "short", "exit 0"), fake(t, "last", "touch "+begun)}
-	require.NoError(t, play(t.Context(), p, suites, []string{cores[0], cores[0]}, &out), out.String())
-}
-
 func TestPackagesThatHaveChanged(t *testing.T) {
 	packages := []string{module, module + "/pool", module + "/tests", module + "/internal/script", module + "/proof/slow"}
 	library := []string{"fmt", module, module + "/pool", module + "/internal/script"}
