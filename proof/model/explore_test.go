@@ -13,14 +13,6 @@ import (
 // plenty is more states than the systems of these tests have.
 const plenty = 1000
 
-func TestExploreEndsAtItsLimit(t *testing.T) {
-	t.Parallel()
-	r := Explore(System[int]{Next: func(s int, do func(Step, int)) { do(Step{}, s+1) }}, plenty)
-	assert.False(t, r.Complete)
-	assert.Empty(t, r.Violation)
-	assert.Equal(t, plenty+1, r.States)
-}
-
 // Each state of a trace follows from the state before it, although the explorer keeps only one of
 // several symmetric states.
 func TestExploreTraceWithSymmetryIsARun(t *testing.T) {

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,26 +18,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
-
-func TestASeedRepeatsThePauses(t *testing.T) {
-	first := func(seed uint64, round int, path string) (some []pause) {
-		next, stop := iter.Pull(pauses(seed, round, path))
-		defer stop()
-		for range 100 {
-			p, _ := next()
-			some = append(some, p)
-		}
-		return some
-	}
-	once := first(7, 2, "pool")
-	assert.Equal(t, once, first(7, 2, "pool"))
-	assert.NotEqual(t, once, first(8, 2, "pool"))
-	assert.NotEqual(t, once, first(7, 3, "pool"))
-	assert.NotEqual(t, once, first(7, 2, "tests"))
-	for _, p := range once {
-		assert.True(t, p.run >= 0 && p.run <= longestRun && p.stop >= shortestStop && p.stop <= longestStop, "%v", p)
-	}
-}
 
 // begin starts a shell script with the mark, and returns the numbers that it writes first.
 func begin(t *testing.T, mark, script string, numbers ...any) int {
