@@ -43,7 +43,6 @@ func play(t *testing.T, test func(k *kit)) {
 	playAlone(t, test)
 }
 
-// playAlone plays a test in a bubble.
 // plays plays a test once for each case.
 func plays[C any](t *testing.T, cases map[string]C, test func(k *kit, name string, c C)) {
 	for name, c := range cases {
@@ -53,6 +52,7 @@ func plays[C any](t *testing.T, cases map[string]C, test func(k *kit, name strin
 	}
 }
 
+// playAlone plays a test in a bubble.
 func playAlone(t *testing.T, test func(k *kit)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
@@ -104,7 +104,6 @@ func (k *kit) locker(rs *redsync.Redsync, options ...redsyncgocron.Option) gocro
 	return redsyncgocron.NewLocker(rs, holds(minHold), options...)
 }
 
-// elector returns an Elector of a process, which the end of the test shuts down.
 // other returns a locker of another process.
 func (k *kit) other() gocron.Locker { return k.locker(k.nodes.Process()) }
 
@@ -117,6 +116,7 @@ func (k *kit) locks(l gocron.Locker) gocron.Lock {
 	return lock
 }
 
+// elector returns an Elector of a process, which the end of the context resigns.
 func (k *kit) elector(rs *redsync.Redsync, options ...redsyncgocron.Option) *redsyncgocron.Elector {
 	options = append([]redsyncgocron.Option{redsyncgocron.WithReport(k.report)}, options...)
 	e, err := redsyncgocron.NewElector(k.Context(), rs, "jobs", options...)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,14 +12,10 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
-	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsyncgocron"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -58,52 +52,6 @@ func TestLockerEachTickRunsOnce(t *testing.T) {
 		assert.Equal(k, map[int]int{want: 50}, all.counts())
 		k.reported()
 	})
-}
-
-// The clocks of five processes agree, so that all try at the same moment, over networks that delay each message. Votes are
-// split, and Lock repeats its attempt. Without repetitions 4 to 7 of 10 ticks have no winner.
-func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		k, nodes := &kit{T: t}, embedded.Start(5)
-		var all ticks
-		pastTick()
-		for i := range 5 {
-			rs := jittery(t, nodes, rand.New(rand.NewPCG(uint64(i), 1)), 20*time.Millisecond)
-			k.starts(all.run, gocron.WithDistributedLocker(k.locker(rs)))
-		}
-		n := testlength.Of(25, 50, 2000)
-		time.Sleep(time.Duration(n) * every)
-		counts := all.counts()
-
-		assert.GreaterOrEqual(t, counts[1], n*96/100)
-		assert.Len(t, counts, 1, counts)
-		k.reported()
-		t.Cleanup(func() {
-			nodes.Close()
-			time.Sleep(time.Minute)
-		})
-	})
-}
-
-// jittery returns a process whose messages take a random time of less than most, each way.
-func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duration) *redsync.Redsync {
-	var mu sync.Mutex
-	var pools []pool.Pool
-	for _, n := range nodes {
-		client := n.Client(func(o *redis.Options) {
-			o.Dialer = n.DialVia(func(bool) time.Duration {
-				mu.Lock()
-				defer mu.Unlock()
-				return time.Duration(r.Int64N(int64(most)))
-			})
-		})
-		t.Cleanup(func() { client.Close() })
-		pools = append(pools, pool.New(client))
-	}
-	rs := redsync.New(pools...)
-	t.Cleanup(func() { assert.NoError(t, rs.Close(context.Background())) })
-	return rs
 }
 
 // gocron skips a tick without a word if Lock fails. So what is wrong is reported.
@@ -272,18 +220,6 @@ func TestLockerReportsALossThatUnlockFinds(t *testing.T) {
 		e := k.reported(redsyncgocron.Lost)
 		require.ErrorIs(k, e[0].Err, redsync.ErrLockAlreadyExpired)
 		k.nodes.Expire("report")
-	})
-}
-
-// Close ends the lock of a running job.
-func TestLockerReportsClose(t *testing.T) {
-	play(t, func(k *kit) {
-		lock := k.locks(k.locker(k.rs))
-		require.NoError(k, k.rs.Close(k.Context()))
-		e := k.reported(redsyncgocron.Lost)
-		require.ErrorIs(k, e[0].Err, redsync.ErrClosed)
-		require.Error(k, lock.Unlock(k.Context()))
-		k.reported()
 	})
 }
 

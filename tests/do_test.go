@@ -331,23 +331,6 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 	}
 }
 
-// Close does not wait for the function of Do.
-func TestDoAndClose(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do doing) {
-		rs := k.another()
-		err := do(rs.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
-			shut(k, rs)
-			<-ctx.Done()
-			errorIs(k, context.Cause(ctx), redsync.ErrClosed, redsync.ErrLockLost)
-			return nil
-		})
-		errorIs(k, err, redsync.ErrLockLost, redsync.ErrClosed)
-		k.nothingLeft()
-	})
-}
-
-// Do of a Mutex that adopts a lock extends that lock.
-
 // Do of a Mutex that adopts a lock extends that lock. A second Do does not adopt again: it locks.
 func TestDoAdopts(t *testing.T) {
 	for _, adopt := range []func(s redsync.Sequencer) redsync.Option{

@@ -105,19 +105,6 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	}
 }
 
-// Inside Do the context ends, and its cause says why.
-func TestForceEndsTheContextOfDo(t *testing.T) {
-	play(t, func(f field) {
-		err := f.another(withOwner("w")).Do(f.Context(), "a", func(ctx context.Context) error {
-			sleep(2 * sec)
-			f.forces(f.NewMutex("a"))
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
-	})
-}
-
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
 // force before. A hold that is shorter asks nobody.
 func TestAHoldThatLastsAsksOnce(t *testing.T) {

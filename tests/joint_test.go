@@ -1,9 +1,7 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -354,71 +352,6 @@ func TestOpenJoint(t *testing.T) {
 	require.ErrorContains(t, err, "OpenJoint: before: the only node failed; after: the only node failed: ")
 	require.NotContains(t, err.Error(), "node #1", "one database of one server")
 	require.ErrorContains(t, opens(one, "redis://127.0.0.1:1/5"), "node #1", "two databases")
-}
-
-// A fleet moves from one node to five, process by process, while it locks. The lock is held through each change of a
-// process, and never twice.
-func TestJointFromOneNodeToFive(t *testing.T) {
-	testlength.FromGate(t)
-	for name, c := range map[string]struct {
-		five  []int
-		joint bool
-	}{
-		"the old node is one of the five": {[]int{0, 1, 2, 3, 4}, true},
-		"five new nodes":                  {[]int{1, 2, 3, 4, 5}, true},
-		"without a joint list":            {[]int{0, 1, 2, 3, 4}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			twice := 0
-			play := func(s change) {
-				deployments := []func() *redsync.Redsync{
-					func() *redsync.Redsync { return s.alone(s.at(0)) },
-					func() *redsync.Redsync { return s.joint(s.at(0), s.at(c.five...)) },
-					func() *redsync.Redsync { return s.alone(s.at(c.five...)) },
-				}
-				if !c.joint {
-					deployments = slices.Delete(deployments, 1, 2)
-				}
-				holders, holds := 0, make([]int, len(deployments))
-				var mu sync.Mutex
-				count := func(change func()) { mu.Lock(); defer mu.Unlock(); change() }
-				starts := func(deployed int) (stop func()) {
-					ctx, cancel := context.WithCancel(s.Context())
-					done, rs := make(chan struct{}), deployments[deployed]()
-					go func() {
-						defer close(done)
-						for m := rs.NewMutex("lock", withWatchdog, forever); m.LockContext(ctx) == nil; s.unlock(m) {
-							count(func() { holders++; holds[deployed]++; twice += holders / 2 })
-							time.Sleep(25 * sec)
-							assert.NoError(s, m.Err())
-							count(func() { holders-- })
-						}
-					}()
-					return func() { cancel(); <-done }
-				}
-				var stops []func()
-				for range 3 {
-					stops = append(stops, starts(0))
-				}
-				for next := 1; next < len(deployments); next++ {
-					for i := range stops {
-						time.Sleep(10 * sec) // as docs/replacing-nodes.md says, after the last one of the deployment before
-						stops[i]()
-						stops[i] = starts(next)
-					}
-				}
-				time.Sleep(minute)
-				for _, stop := range stops {
-					stop()
-				}
-				assert.NotContains(s, holds, 0)
-			}
-			for plays := 0; plays == 0 || !c.joint && twice == 0 && plays < 50; plays++ { // a change may find no holder
-				changing(t, 6, play)
-			}
-			assert.Equal(t, c.joint, twice == 0, "two holders at once: %d times", twice)
-		})
-	}
 }
 
 // A pool that can never send stands for no other node, also if it has the client of one.

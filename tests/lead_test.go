@@ -314,34 +314,6 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 	})
 }
 
-// Candidates go on even if all nodes are silent for a long time.
-func TestCandidatesOutliveTheNodes(t *testing.T) {
-	testlength.FromGate(t)
-	for _, c := range []struct {
-		fail, mend func(k kit, nodes ...int)
-		within     time.Duration // a candidate must lead again by then
-	}{
-		{kit.down, kit.up, 2 * sec},
-		// Thawed nodes may execute an old attempt, whose keys stay for the expiry.
-		{kit.freeze, kit.thaw, guard + sec},
-	} {
-		inEachMode(t, onElection, func(e *election, mode opts) {
-			all := []*candidate{e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)}
-			e.leads(all[0], 1)
-			c.fail(e.kit, allNodes...)
-			all = append(all, e.runs(e.nodes.Process(), mode...)) // it has met no node
-			sleep(time.Duration(testlength.InGate(10, 10, 30, 900)) * sec)
-			errorIs(e, e.term(1).cause, redsync.ErrLockLost)
-			for _, waiting := range all {
-				assert.True(e, open(waiting.done))
-			}
-			c.mend(e.kit, allNodes...)
-			sleep(c.within)
-			require.Zero(e, e.term(2).ended)
-		})
-	}
-}
-
 func TestRetryDelaysOfCandidates(t *testing.T) {
 	testlength.NotShort(t)
 	onElection(t, func(e *election) {

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -156,48 +153,4 @@ func TestAMockIsAFunction(t *testing.T) {
 	require.True(t, ok && err == nil, err)
 	require.NoError(t, rs.Close(context.Background()))
 	require.Equal(t, []any{"set", "eval"}, names)
-}
-
-// BenchmarkWays measures the ways to a node: Lock and Unlock of one caller and of 64, and how long a lock takes to go from one
-// process to another that waits for it.
-func BenchmarkWays(b *testing.B) {
-	server := realredis.Start(b, 1)[0]
-	process := map[string]func() *redsync.Redsync{
-		"New":       func() *redsync.Redsync { return redsync.New(pool.New(server.Client())) },
-		"ViaClient": func() *redsync.Redsync { return redsync.New(pool.New(server.Client(), pool.ViaClient())) },
-		"Func": func() *redsync.Redsync {
-			client := server.Client()
-			return redsync.New(pool.Func(func(ctx context.Context, args ...any) (any, error) { return client.Do(ctx, args...).Result() }))
-		},
-	}
-	patient := redsync.WithNodeTimeout(3 * time.Second) // the machine may be busy
-	for name, start := range process {
-		// each of the callers has a lock as often as the others, for that long
-		each := func(b *testing.B, hold time.Duration, callers ...*redsync.Mutex) {
-			var wg sync.WaitGroup
-			for _, m := range callers {
-				wg.Go(func() {
-					for range (b.N + len(callers) - 1) / len(callers) {
-						assert.NoError(b, m.Lock())
-						time.Sleep(hold) //nolint:forbidigo // the work
-						_, err := m.Unlock()
-						assert.NoError(b, err)
-					}
-				})
-			}
-			wg.Wait()
-		}
-		for _, n := range []int{1, 64} {
-			b.Run(fmt.Sprint(name, "/callers=", n), func(b *testing.B) {
-				rs, callers := start(), make([]*redsync.Mutex, n)
-				for i := range callers {
-					callers[i] = rs.NewMutex(fmt.Sprint("lock ", i), patient)
-				}
-				each(b, 0, callers...)
-			})
-		}
-		b.Run(name+"/handover", func(b *testing.B) {
-			each(b, time.Millisecond, start().NewMutex("lock", forever, patient), start().NewMutex("lock", forever, patient))
-		})
-	}
 }

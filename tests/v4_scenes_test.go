@@ -48,10 +48,10 @@ func TestV4ScenesOnRealServers(t *testing.T) {
 		realredis.Start(t, 1, "--unixsocket", sockets[i])
 	}
 	for through, at := range map[string]func(socket string) *redis.Options{
-		v4scenes.ThroughOptions: func(socket string) *redis.Options {
+		"pool.New, Options.Addr": func(socket string) *redis.Options {
 			return &redis.Options{Network: "unix", Addr: socket}
 		},
-		v4scenes.ThroughDialer: func(socket string) *redis.Options {
+		"pool.New, Options.Dialer": func(socket string) *redis.Options {
 			return &redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 			}}

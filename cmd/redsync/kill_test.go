@@ -10,37 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 )
-
-// TestKillFront: if the front is killed, the holder kills COMMAND and its child, which ignore TERM, and releases the lock.
-func TestKillFront(t *testing.T) {
-	servers, n := scene(t)
-	r := n.under(t, servers, "run --ttl 600 job", "child")
-	pids := n.pids(t)
-	holder := r.holder()
-	r.signal(syscall.SIGKILL)
-	awaitDead(t, append(pids, holder)...)
-	wantFree(t, servers, "job")
-}
-
-// TestHolderEnds: if the holder is killed or stopped, the front kills COMMAND. Nobody releases the lock.
-func TestHolderEnds(t *testing.T) {
-	t.Parallel()
-	for s, said := range map[syscall.Signal]string{
-		syscall.SIGKILL: "lost: the process that holds the lock was killed", syscall.SIGSTOP: "lost: the process that holds the lock is stopped",
-	} {
-		servers, n := realredis.Start(t, 5), newNote(t)
-		r := n.under(t, servers, "run "+short+" job", "child")
-		pids := append(n.pids(t), r.holder())
-		send(t, r.holder(), s)
-		r.wantStatus(exitLost)
-		r.wantStderr("redsync: " + said)
-		awaitDead(t, pids...)
-		awaitFree(t, servers, "job")
-	}
-}
 
 // TestWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped. If the front is
 // killed, the holder ends. COMMAND never begins.
@@ -125,31 +95,6 @@ func TestStopFrontAtLoss(t *testing.T) {
 	awaitDead(t, pids...)
 	r.signal(syscall.SIGCONT)
 	r.wantStatus(exitLost)
-}
-
-// TestStopCommand: TSTP and CONT are passed on. The lock is kept while COMMAND is stopped, for longer than the ttl.
-func TestStopCommand(t *testing.T) {
-	servers, n := scene(t)
-	r := n.under(t, servers, "run "+short+" job", "child", "ticks")
-	pids := n.pids(t)
-	for _, direct := range []bool{false, true} {
-		if direct {
-			send(t, -pids[0], syscall.SIGSTOP)
-		} else {
-			r.signal(syscall.SIGTSTP)
-		}
-		awaitStopped(t, pids...)
-		time.Sleep(shortTTL + shortTTL/4)
-		require.True(t, isHeld(t, servers, "job"))
-		r.signal(syscall.SIGCONT)
-		for _, pid := range pids {
-			await(t, "a COMMAND that goes on", func() bool { return isAlive(pid) && !isStopped(pid) })
-		}
-	}
-	n.child().end(t)
-	awaitDead(t, pids[1])
-	n.end(t)
-	r.wantStatus(7)
 }
 
 // TestStopWaiter: a redsync that waits stops and goes on, however close the two signals are.

@@ -203,18 +203,6 @@ func nothing(*sql.Tx) error { return nil }
 
 var errWrite = errors.New("the write failed")
 
-func TestSQLFailedWriteChangesNothing(t *testing.T) {
-	onDatabases(t, func(d *database) {
-		fail := func(tx *sql.Tx) error { return errors.Join(d.save("failed")(tx), errWrite) }
-		err := d.do(2, fail)
-		require.ErrorIs(d, err, errWrite)
-		assert.Equal(d, "new", d.state())
-		require.Panics(d, func() { d.do(2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(d, d.write(1, "saved")) // no write with a newer token has succeeded
-		assert.Equal(d, "saved", d.state())
-	})
-}
-
 func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
 	onDatabases(t, func(d *database) {
 		var cancel func()

@@ -3,17 +3,12 @@ package main
 import (
 	"database/sql"
 	"errors"
-	"math"
-	mathrand "math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
 // load returns a function for Read that stores the state of id in *state.
@@ -102,63 +97,5 @@ func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 		}))
 		require.NoError(d, <-read)
 		assert.Equal(d, "saved", found)
-	})
-}
-
-func TestSQLReadDoesNotWrite(t *testing.T) {
-	onDatabases(t, func(d *database) {
-		err := d.read(1, d.save("by a reader"))
-		assert.Equal(d, d.kind != kindSQLite, err != nil, err)
-		assert.Equal(d, "new", d.state())
-	})
-}
-
-// TestSQLManyReadersAndWriters lets many goroutines save and read tokens. A read must never find a
-// token newer than its own. No write may have a token between the one that a read finds and its own.
-func TestSQLManyReadersAndWriters(t *testing.T) {
-	onDatabases(t, func(d *database) {
-		var mu sync.Mutex
-		var writes, reads []string // reads are pairs: a reader's token, and the token that it found
-		var clock atomic.Uint64    // tokens are close to it, so that many are stale
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 40 {
-					token := math.MaxInt64 + clock.Add(1) - mathrand.Uint64N(10)
-					text, found := fencing.Text(token), ""
-					var err error
-					write := mathrand.IntN(4) == 0
-					if write {
-						err = d.write(token, text)
-					} else {
-						err = d.read(token, d.load(&found))
-					}
-					if err != nil {
-						assert.ErrorIs(d, err, fencing.ErrStale)
-						continue
-					}
-					mu.Lock()
-					if write {
-						writes = append(writes, text)
-					} else {
-						reads = append(reads, text, found)
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		all.Wait()
-		require.NotEmpty(d, writes)
-		require.NotEmpty(d, reads)
-		for i := 0; i < len(reads); i += 2 {
-			token, found := reads[i], reads[i+1]
-			if found == "new" {
-				found = fencing.Text(0)
-			}
-			require.LessOrEqual(d, found, token)
-			for _, w := range writes {
-				require.False(d, found < w && w < token, w) // a later write
-			}
-		}
 	})
 }

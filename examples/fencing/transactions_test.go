@@ -153,33 +153,6 @@ func (d *database) checkAt(level sql.IsolationLevel, name string, token uint64) 
 	return tx.Commit()
 }
 
-// TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
-func TestSQLDefaultLevel(t *testing.T) {
-	onServers(t, func(d *database) {
-		for i, l := range levels {
-			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.String())}
-			if d.kind == kindMySQL {
-				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.String(), " ", "-") + "'"}
-			}
-			guard := d.as(session{params: params})
-			name := fmt.Sprint(i)
-			write := func() error { return guard.Do(d.ctx, name, 4, nothing) }
-			read := func() error { return guard.Read(d.ctx, name, 4, nothing) }
-			for i, call := range []func() error{write, read} {
-				token := uint64(5 + i)
-				err := d.whileOneWrites(name, token, call)
-				if d.repeats(l) {
-					require.True(d, fencing.Repeatable(err), "%v: %v", l, err)
-					err = call()
-				}
-				requireStale(d, err, 4, token)
-			}
-			require.NoError(d, guard.Do(d.ctx, name, 7, nothing))
-			require.NoError(d, guard.Read(d.ctx, name, 7, nothing))
-		}
-	})
-}
-
 // Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
 func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 	d := empty(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}}).create()

@@ -339,20 +339,6 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// These deadlines are numbers to Lua, and would never pass.
-func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
-	for _, odd := range []string{"          inf", "          nan", "    0x1p+1000", "        1e300", " 999999999999"} {
-		onBoth(t, func(g ground) {
-			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Zero(t, g.enter("v", ticket(2, us), true), odd)
-			g.lines(queueKey, "us2")
-			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Equal(t, Mine, g.release("v", us, ""))
-			g.lines(queueKey, "")
-		})
-	}
-}
-
 // greater reports whether a token is greater than the number in a register. known is false if the register
 // holds no number as the scripts write it.
 func greater(token uint64, register string) (beyond, known bool) {

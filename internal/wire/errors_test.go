@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"testing"
 
@@ -144,6 +145,8 @@ func TestCommandNames(t *testing.T) {
 		}
 		require.Equal(t, []string{"HELLO", "AUTH", "CLIENT SETINFO", "SCRIPT LOAD", "PING"}, c.names)
 	}
+	require.Equal(t, "CLIENT ", commandName([]any{"client"}))
+	require.ErrorContains(t, cutOffAt("CLIENT MAINT_NOTIFICATIONS", io.EOF), "(Options.MaintNotificationsConfig can leave it out): EOF")
 }
 
 // A node may repeat a password in an answer to the greeting, and the arguments of any command that it does not know.

@@ -603,4 +603,6 @@ func TestLentConn(t *testing.T) {
 	c = newLentConn(ours, &ownConn{})
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "takeBack must fail after go-redis has closed the connection")
+	_, _, err = c.takeAnswers(t.Context())
+	require.ErrorIs(t, err, net.ErrClosed)
 }

@@ -164,3 +164,24 @@ func TestRestByBothClocks(t *testing.T) {
 	assert.True(t, hasRested(now.Round(0), now.Round(0).Add(rest)), "a wall clock alone")
 	assert.False(t, hasRested(now, now.Add(-time.Hour)), "a clock that was set back")
 }
+
+// A loop is a wrapper that leads to itself.
+type loop struct{ net.Conn }
+
+func (l loop) NetConn() net.Conn { return l }
+
+// Any connection can be looked at. One that shows no socket counts as open.
+func TestGlance(t *testing.T) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+	for _, odd := range []net.Conn{nil, loop{}, showing{}, (*tls.Conn)(nil), showing{nil, ours}} {
+		require.NoError(t, glance(odd), "%T", odd)
+	}
+	_, err = theirs.WriteString("x")
+	require.NoError(t, err)
+	require.Equal(t, errUnread, glance(showing{nil, ours}))
+	require.NoError(t, (&conn{net: showing{nil, ours}}).checkRested(t.Context()), "it does not wait for long")
+	require.NoError(t, errors.Join(ours.Close(), theirs.Close()))
+	require.Equal(t, errClosed, glance(showing{nil, ours}))
+}

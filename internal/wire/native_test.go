@@ -19,4 +19,6 @@ func TestNativesOfVersions(t *testing.T) {
 	} {
 		assert.Equal(t, want, nativesIn("# Server\r\n"+info+"\r\nuptime_in_seconds:1\r\n"), info)
 	}
+	assert.True(t, isPassing(refusal("READONLY You can't write against a read only replica.")))
+	assert.False(t, isPassing(refusal("NOPERM this user has no permissions")))
 }

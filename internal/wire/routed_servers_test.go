@@ -3,10 +3,13 @@ package wire_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -19,6 +22,17 @@ func clusterClient(t *testing.T, servers []*realredis.Server) *redis.ClusterClie
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// masterOf returns the index in servers of the master of a key.
+func masterOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Server, key string) (i int) {
+	t.Helper()
+	node, err := client.MasterForKey(t.Context(), key)
+	require.NoError(t, err)
+	for servers[i].Addr() != node.Options().Addr {
+		i++
+	}
+	return i
 }
 
 // moving starts the move of the slot of key from one server to another, and returns the slot.
@@ -51,12 +65,7 @@ func TestClusterMovingSlot(t *testing.T) {
 	require.Zero(t, first.Conn, "a cluster pool has no order of execution across nodes")
 	require.Nil(t, first.Server, "a cluster pool uses many servers, so it names none")
 	key := "{moves}"
-	from, err := client.MasterForKey(t.Context(), key)
-	require.NoError(t, err)
-	i := 0
-	for servers[i].Addr() != from.Options().Addr {
-		i++
-	}
+	i := masterOf(t, client, servers, key)
 	source, target := servers[i], servers[(i+1)%3]
 	wire.Answer(t, p, "set", key+"there", "v")
 	slot := moving(t, source, target, key)
@@ -80,4 +89,45 @@ func TestClusterMovingSlot(t *testing.T) {
 		return err == nil && node.Options().Addr == target.Addr()
 	})
 	lockOnce(t, p, key)
+}
+
+// A Cluster's master is killed, stops, or is replaced while it answers. Locks go to the replica, and no watchdog loses one.
+func TestClusterFailover(t *testing.T) {
+	testlength.NotWhileAPersonWaits(t)
+	t.Parallel()
+	const expiry = 8 * time.Second
+	for name, fail := range map[string]func(t *testing.T, master, replica *realredis.Server){
+		"killed":  func(_ *testing.T, master, _ *realredis.Server) { master.Kill() },
+		"stopped": func(_ *testing.T, master, _ *realredis.Server) { master.Freeze() },
+		"replaced": func(t *testing.T, _, replica *realredis.Server) {
+			realredis.Must(t, replica, "cluster", "failover", "takeover")
+		}, //nolint:thelper // a fault
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers, replica := realredis.StartCluster(t), realredis.StartClusterNode(t)
+			realredis.Meet(t, replica, servers[0])
+			all := append(servers[:3:3], replica)
+			realredis.AwaitCluster(t, all)
+			client, key := clusterClient(t, servers), "key"
+			master := servers[masterOf(t, client, servers, key)]
+			realredis.Must(t, replica, "cluster", "replicate", realredis.Must(t, master, "cluster", "myid"))
+			rs := redsync.New(poolOf(t, client)).With(redsync.WithExpiry(expiry), redsync.WithWatchdog())
+			held := rs.NewMutex(key)
+			require.NoError(t, held.Lock())
+			eventually(t, "the replica has the lock", func() bool { return realredis.Must(t, replica, "dbsize") == int64(1) })
+			for _, s := range all {
+				realredis.Must(t, s, "config", "set", "cluster-node-timeout", 1000)
+			}
+			fail(t, master, replica)
+			start := time.Now()
+			eventually(t, "a lock on the replica", func() bool { return rs.NewMutex("{"+key+"}").TryLock() == nil })
+			onTime := time.Since(start) < expiry/2
+			time.Sleep(time.Until(start.Add(expiry + time.Second))) //nolint:forbidigo // it would have expired
+			ok, err := held.Unlock()
+			assert.True(t, ok || !onTime, err)
+			master.Thaw()
+			require.NoError(t, rs.Close(t.Context()))
+		})
+	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"testing"
@@ -12,8 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/seed14bd9ef4/redsync/internal/testkit/badreply"
 )
 
 // An end is one end of a connection through a link.
@@ -147,33 +144,5 @@ func TestLink(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { play(wired(t)) })
-	}
-}
-
-func TestLinkTellsNonsenseOnce(t *testing.T) {
-	for seed := range uint64(20) {
-		want := badreply.Draw(rand.New(rand.NewPCG(seed, 4)))
-		t.Run(want.String(), func(t *testing.T) {
-			l, client, node, _ := wired(t)
-			heal := l.babble(seed)
-			defer heal()
-			node.send("reply")
-			if want.After {
-				client.gets("reply")
-			}
-			client.gets(want.Bytes)
-			if want.Then == badreply.Close {
-				client.hasEnded()
-				return
-			}
-			node.send("more")
-			if want.Then != badreply.Hang && !want.Whole {
-				client.gets("more")
-				return
-			}
-			client.getsNothing()
-			heal()
-			client.hasEnded()
-		})
 	}
 }

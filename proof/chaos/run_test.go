@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/proof/history"
@@ -233,12 +230,4 @@ func TestVerdict(t *testing.T) {
 	few := made(t, "contract")
 	few.Terms = few.Terms[:2]
 	require.ErrorContains(t, few.verdict(), "only 2 locks were acquired: 3 are needed")
-}
-
-func TestCommandWithoutServersSaysHowToInstallThem(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var errs bytes.Buffer
-	err := command(t.Context(), []string{"-for", "2s", "-scene", "calm"}, io.Discard)
-	assert.Equal(t, cli.Failed, cli.Status("chaos", err, io.Discard, &errs))
-	assert.Equal(t, "chaos: "+realredis.ErrMissing.Error()+"\n", errs.String())
 }

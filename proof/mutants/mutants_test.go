@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"go/token"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -188,66 +186,31 @@ type shownVerdict struct {
 	Unseen             bool
 }
 
-// A toy is a copy of testdata/toy, and how it is measured.
-type toy struct {
-	plan
-	root, equivalents string
-	log               bytes.Buffer
-}
-
-// newToy returns a toy with these tests in addition to its own. Only mutants whose names match the regular
-// expression only are tried.
-func newToy(t *testing.T, only, tests string) *toy {
-	t.Helper()
-	testlength.FromGate(t)
-	dir := t.TempDir()
-	y := &toy{root: filepath.Join(dir, "toy"), equivalents: filepath.Join(dir, "equivalent.txt")}
-	y.plan = plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: time.Minute, cache: filepath.Join(dir, "cache")}
-	require.NoError(t, os.CopyFS(y.root, os.DirFS("testdata/toy")))
-	require.NoError(t, os.WriteFile(filepath.Join(y.root, "more_test.go"), []byte("package toy\n\n"+tests), 0o600))
-	require.NoError(t, os.WriteFile(y.equivalents, nil, 0o600))
-	return y
-}
-
-// measure returns the results by name.
-func (y *toy) measure(t *testing.T) (results map[string]shownVerdict, err error) {
-	t.Helper()
-	var out bytes.Buffer
-	err = y.measureTo(t.Context(), &out, &y.log)
-	results = map[string]shownVerdict{}
-	for decoder := json.NewDecoder(&out); decoder.More(); {
-		var v shownVerdict
-		require.NoError(t, decoder.Decode(&v))
-		results[v.ID] = v
-	}
-	return results, err
-}
-
-func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
-	return measure(ctx, y.plan, y.root, []area{{dir: ".", tests: []string{"."}}}, y.equivalents, out, log)
-}
-
-// atNight skips a test that builds programs for seconds, except at the nightly length: mutants are measured in the
-// nightly run alone. TestMeasureFindsTheGapsOfTests runs in the gate, too.
-func atNight(t *testing.T) {
-	t.Helper()
-	if testlength.Of(0, 0, 1) == 0 {
-		t.Skip("at the nightly length")
-	}
-}
-
 // TestMeasureFindsTheGapsOfTests measures a module whose tests are known to have gaps.
 func TestMeasureFindsTheGapsOfTests(t *testing.T) {
+	testlength.FromGate(t)
 	t.Parallel()
-	y := newToy(t, `Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`, "")
-	require.NoError(t, os.WriteFile(y.equivalents, []byte(`
+	dir := t.TempDir()
+	root, equivalents := filepath.Join(dir, "toy"), filepath.Join(dir, "equivalent.txt")
+	require.NoError(t, os.CopyFS(root, os.DirFS("testdata/toy")))
+	require.NoError(t, os.WriteFile(equivalents, []byte(`
 toy.go Clamp: if n > 10 { => if n >= 10 {
   Both return 10 for 10.
 gone.go f: a => b
   Its code has been removed.
 `), 0o600))
-	results, err := y.measure(t)
-	log := y.log.String()
+	p := plan{
+		seed: 1, workers: 2, only: regexp.MustCompile(`Full|Clamp|Unused|Add|lua|size|caught: (\*|runtime)`), json: true, patience: time.Minute,
+		cache: filepath.Join(dir, "cache"),
+	}
+	var out, text bytes.Buffer
+	err := measure(t.Context(), p, root, []area{{dir: ".", tests: []string{"."}}}, equivalents, &out, &text)
+	log, results := text.String(), map[string]shownVerdict{}
+	for decoder := json.NewDecoder(&out); decoder.More(); {
+		var v shownVerdict
+		require.NoError(t, decoder.Decode(&v))
+		results[v.ID] = v
+	}
 	assert.Contains(t, log, "what does not exist any more: gone.go f: a => b\n")
 	gaps := map[string]bool{} // the mutants that survived, and whether a test executes them
 	for id, v := range results {
@@ -272,55 +235,4 @@ gone.go f: a => b
 	assert.Equal(t, "TestPair", results["toy.go (*Pair).Add: count++ => count--"].Killer)
 	assert.Equal(t, "TestClamp", results["toy.go Clamp: if n > 10 { => if n > 10 { return 0;"].Killer)
 	assert.Equal(t, "TestLua", results["toy.lua: if x == 1 then return 0 end => if x ~= 1 then return 0 end"].Killer)
-}
-
-func TestMeasureEndsAMutantThatHangs(t *testing.T) {
-	atNight(t)
-	t.Parallel()
-	y := newToy(t, `Spin: i\+\+ => nothing`, "")
-	y.patience = time.Second
-	results, err := y.measure(t)
-	require.NoError(t, err, y.log.String())
-	require.Len(t, results, 1)
-	for _, v := range results {
-		assert.Equal(t, timedOut, v.Result)
-		assert.Equal(t, "TestSpin", v.Killer)
-	}
-}
-
-// survivor matches a mutant of the toy that no test of testdata/toy notices.
-const survivor = `Clamp: if n > 10 { => if n > 11 {`
-
-// TestMeasureDoesNotBelieveAFlakyTest adds a test that passes while it is measured and calibrated,
-// and fails from its third run on. Its failures must not kill a mutant.
-func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
-	atNight(t)
-	t.Parallel()
-	y := newToy(t, `Clamp: if n > 10 {`, `import (
-	"os"
-	"testing"
-)
-
-func TestFlaky(t *testing.T) {
-	runs, _ := os.ReadFile("runs")
-	_ = os.WriteFile("runs", append(runs, '.'), 0o600)
-	if Clamp(1) != 1 || len(runs) >= 2 {
-		t.Fatal("flaky")
-	}
-}
-`)
-	y.fast, y.workers = true, 1
-	results, err := y.measure(t)
-	require.ErrorContains(t, err, " mutants survived", y.log.String())
-	for id, v := range results {
-		if strings.Contains(id, survivor) {
-			assert.Equal(t, survived, v.Result)
-		} else if v.Result == killed {
-			assert.Equal(t, "TestClamp", v.Killer, id)
-		}
-	}
-	assert.Contains(t, y.log.String(), "warning: TestFlaky of . fails with a mutant, and then without it (fast): it does not count\n")
-	assert.Contains(t, y.log.String(), " mutants, all that match Clamp: if n > 10 {\n")
-	assert.Contains(t, y.log.String(), "the first stage took ")
-	assert.NotContains(t, y.log.String(), "both stages took ", "there was only one")
 }

@@ -72,15 +72,12 @@ func (s *simulation) changeCommands(r *rand.Rand) {
 		return
 	}
 	s.failsFor(spent, i) // its connection may end
-	command := []string{nativeDeletes[s.version[i]], "set ifeq", "msetex"}[r.IntN(3)]
+	command := []string{nativeDeletes[s.version[i]], "msetex"}[r.IntN(2)]
 	if command == "evalsha" || oneIn(r, 3) {
 		s.changeVersion(r, i)
 		return
 	}
-	how := embedded.Missing
-	if command != "set ifeq" {
-		how = []embedded.Lack{embedded.Missing, embedded.Denied, embedded.Closing}[r.IntN(3)]
-	}
+	how := []embedded.Lack{embedded.Missing, embedded.Denied, embedded.Closing}[r.IntN(3)]
 	s.fault(node(i), fmt.Sprintf("lacks %s: %v", command, how), func() { s.nodes[i].Lacks(how, command) })
 	time.Sleep(between(r, 0, 500*time.Millisecond))
 	s.failsFor(spent, i)

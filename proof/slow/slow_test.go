@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,26 +18,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/cli"
 )
-
-func TestASeedRepeatsThePauses(t *testing.T) {
-	first := func(seed uint64, round int, path string) (some []pause) {
-		next, stop := iter.Pull(pauses(seed, round, path))
-		defer stop()
-		for range 100 {
-			p, _ := next()
-			some = append(some, p)
-		}
-		return some
-	}
-	once := first(7, 2, "pool")
-	assert.Equal(t, once, first(7, 2, "pool"))
-	assert.NotEqual(t, once, first(8, 2, "pool"))
-	assert.NotEqual(t, once, first(7, 3, "pool"))
-	assert.NotEqual(t, once, first(7, 2, "tests"))
-	for _, p := range once {
-		assert.True(t, p.run >= 0 && p.run <= longestRun && p.stop >= shortestStop && p.stop <= longestStop, "%v", p)
-	}
-}
 
 // begin starts a shell script with the mark, and returns the numbers that it writes first.
 func begin(t *testing.T, mark, script string, numbers ...any) int {
@@ -118,19 +97,6 @@ func TestAFailingTestIsReported(t *testing.T) {
 	out.Reset()
 	require.NoError(t, play(t.Context(), p, []suite{bad}, cores, &out))
 	assert.Contains(t, out.String(), "the next is bad in round 3")
-}
-
-// A suite that ends does not end another, which runs beside it until the last one has begun.
-func TestSuitesBesideEachOther(t *testing.T) {
-	p, err := parsePlan([]string{"1"})
-	require.NoError(t, err)
-	cores, err := ownCores()
-	require.NoError(t, err)
-	begun := filepath.Join(t.TempDir(), "begun")
-	long := fake(t, "long", "until [ -e "+begun+" ]; do sleep 0.01; done")
-	var out bytes.Buffer
-	suites := []suite{long, fake(t, "short", "exit 0"), fake(t, "last", "touch "+begun)}
-	require.NoError(t, play(t.Context(), p, suites, []string{cores[0], cores[0]}, &out), out.String())
 }
 
 func TestPackagesThatHaveChanged(t *testing.T) {

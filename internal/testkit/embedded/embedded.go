@@ -673,7 +673,6 @@ const (
 )
 
 // Lacks makes clients and scripts unable to use commands, until it is called again for them. The words are those of Redis 7.
-// "SET IFEQ" may only be Missing: then SET does not know IFEQ, and says that the syntax is wrong.
 func (n *Node) Lacks(how Lack, commands ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

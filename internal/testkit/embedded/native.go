@@ -13,16 +13,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// This file plays the commands of newer servers that compare and delete, that compare and set, and that set several keys.
+// This file plays the commands of newer servers that compare and delete, and that set several keys.
 // Miniredis has only DELEX, and has it always. The file knows the words that locks use: to others, such as IFNE and EX, a
 // node answers that they are wrong. Scripts and transactions cannot use these commands.
 
-// setIfeq names SET with IFEQ, where commands are named.
-const setIfeq = "SET IFEQ"
-
 // since has the first versions with each command, by product.
 var since = map[string]map[string][]int{
-	setIfeq:   {"Redis": {8, 4}, "Valkey": {8, 1}},
 	"DELEX":   {"Redis": {8, 4}},
 	"DELIFEQ": {"Valkey": {9, 0}},
 	"MSETEX":  {"Redis": {8, 4}, "Valkey": {9, 1}},
@@ -78,24 +74,16 @@ func (v version) info() (lines string) {
 
 // native answers the commands of since, and reports whether it has answered.
 func (n *Node) native(peer *server.Peer, db int, name string, args []string) bool {
-	command := name
-	if name == "SET" && slices.ContainsFunc(args[min(2, len(args)):], func(arg string) bool { return strings.EqualFold(arg, "ifeq") }) {
-		command = setIfeq
-	}
-	if since[command] == nil {
+	if since[name] == nil {
 		return false
 	}
 	n.mu.Lock()
-	has, isValkey := n.version.has(command) && n.lacks[command] == Has, n.version.product == "Valkey"
+	has, isValkey := n.version.has(name) && n.lacks[name] == Has, n.version.product == "Valkey"
 	n.mu.Unlock()
 	switch {
-	case !has && command == setIfeq:
-		return false // to Miniredis, IFEQ is a syntax error
 	case !has:
 		peer.WriteError(Missing.fault(name, args).Err)
-	case command == setIfeq:
-		setsIfEqual(peer, n.DB(db), args)
-	case command == "MSETEX":
+	case name == "MSETEX":
 		setsAll(peer, n.DB(db), args, isValkey)
 	default:
 		deletesIfEqual(peer, n.DB(db), name, args)
@@ -130,33 +118,6 @@ func deletesIfEqual(peer *server.Peer, data *miniredis.RedisDB, name string, arg
 	}
 }
 
-// setsIfEqual answers SET with IFEQ.
-func setsIfEqual(peer *server.Peer, data *miniredis.RedisDB, args []string) {
-	key, value := args[0], args[1]
-	s, fault := settingOf("SET", args[2:])
-	if fault != "" {
-		peer.WriteError(fault)
-		return
-	}
-	text, err := data.Get(key)
-	isEqual := err == nil && text == s.equals
-	if isEqual {
-		s.write(data, key, value)
-	}
-	switch {
-	case errors.Is(err, miniredis.ErrKeyNotFound):
-		peer.WriteNull()
-	case err != nil:
-		peer.WriteError(err.Error())
-	case s.get:
-		peer.WriteBulk(text)
-	case isEqual:
-		peer.WriteOK()
-	default:
-		peer.WriteNull()
-	}
-}
-
 // setsAll answers MSETEX. Valkey finds other words for what is wrong.
 func setsAll(peer *server.Peer, data *miniredis.RedisDB, args []string, isValkey bool) {
 	if len(args) < 3 {
@@ -179,7 +140,7 @@ func setsAll(peer *server.Peer, data *miniredis.RedisDB, args []string, isValkey
 		peer.WriteError("ERR wrong number of key-value pairs")
 		return
 	}
-	s, fault := settingOf("MSETEX", pairs[2*n:])
+	s, fault := settingOf(pairs[2*n:])
 	if fault != "" {
 		peer.WriteError(fault)
 		return
@@ -197,12 +158,11 @@ func setsAll(peer *server.Peer, data *miniredis.RedisDB, args []string, isValkey
 	peer.WriteInt(1)
 }
 
-// A setting is what stands behind the keys and values of a command that sets keys.
+// A setting is what stands behind the keys and values of MSETEX.
 type setting struct {
-	condition  string // "IFEQ", "NX", "XX" or ""
-	equals     string // what IFEQ compares with
-	get, keeps bool   // GET, KEEPTTL
-	ttl        time.Duration
+	condition string // "NX", "XX" or ""
+	keeps     bool   // KEEPTTL
+	ttl       time.Duration
 }
 
 const syntaxError = "ERR syntax error"
@@ -212,17 +172,13 @@ func wrongNumber(command string) string {
 }
 
 // settingOf reads a setting. fault is the error to answer, "" if there is none.
-func settingOf(command string, args []string) (s setting, fault string) {
+func settingOf(args []string) (s setting, fault string) {
 	px, lasts := "", false
 	for ; len(args) > 0; args = args[1:] {
 		word := strings.ToUpper(args[0])
 		switch {
-		case command == "MSETEX" && (word == "NX" || word == "XX") && (s.condition == "" || s.condition == word):
+		case (word == "NX" || word == "XX") && (s.condition == "" || s.condition == word):
 			s.condition = word
-		case command == "SET" && word == "IFEQ" && s.condition == "" && len(args) > 1:
-			s.condition, s.equals, args = word, args[1], args[1:]
-		case command == "SET" && word == "GET":
-			s.get = true
 		case word == "KEEPTTL" && !lasts:
 			s.keeps = true
 		case word == "PX" && !s.keeps && len(args) > 1:
@@ -239,7 +195,7 @@ func settingOf(command string, args []string) (s setting, fault string) {
 	case err != nil:
 		return s, "ERR value is not an integer or out of range"
 	case ms <= 0 || ms > math.MaxInt64/int64(time.Millisecond):
-		return s, fmt.Sprintf("ERR invalid expire time in '%s' command", strings.ToLower(command))
+		return s, "ERR invalid expire time in 'msetex' command"
 	}
 	s.ttl = time.Duration(ms) * time.Millisecond
 	return s, ""

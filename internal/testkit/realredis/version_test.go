@@ -64,15 +64,3 @@ func TestServerIsOneOfTheReadme(t *testing.T) {
 	require.NotNil(t, floor, "the README does not promise %s", is.product)
 	assert.True(t, atLeast(is.number, string(floor[1])), "the README promises %s", floor[0])
 }
-
-func TestVersions(t *testing.T) {
-	assert.Equal(t, version{"Redis", "6.2.16"}, versionOf("# Server\r\nredis_version:6.2.16\r\nredis_git_sha1:0\r\n"))
-	assert.Equal(t, version{"Valkey", "8.0.1"}, versionOf("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n"))
-	assert.Equal(t, version{"Redict", "7.3.6"}, versionOf("# Server\r\nredict_version:7.3.6\r\nredis_version:7.2.4\r\n"))
-	assert.Equal(t, version{}, versionOf("# Server\r\n"))
-	assert.True(t, atLeast("6.2.16", "6.2"))
-	assert.True(t, atLeast("10.0.0", "6.2"))
-	assert.False(t, atLeast("6.0.20", "6.2"))
-	assert.False(t, atLeast("5.9", "6.2"))
-	assert.False(t, atLeast("", "6.2"))
-}

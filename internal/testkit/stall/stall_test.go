@@ -74,13 +74,3 @@ func TestWithinCountsLittleOfAStall(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(begin))
 	})
 }
-
-func TestTimeoutEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := stall.Timeout(t.Context(), time.Minute)
-		defer cancel()
-		begin := time.Now()
-		<-ctx.Done()
-		assert.Equal(t, time.Minute, time.Since(begin))
-	})
-}

@@ -8,51 +8,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOf(t *testing.T) {
+// at calls f with -short and this length.
+func at(t *testing.T, short, length string, f func()) {
 	before := flag.Lookup("test.short").Value.String()
-	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", before)) })
-	for _, test := range []struct {
-		name, short, env string
-		want             int
-	}{
-		{"short", "true", "", 1},
-		{"normal", "false", "", 2},
-		{"gate", "false", "gate", 3},
-		{"sample", "false", "sample", 4},
-		{"nightly", "false", "nightly", 40},
-		{"short wins over nightly", "true", "nightly", 1},
+	defer func() { require.NoError(t, flag.Set("test.short", before)) }()
+	require.NoError(t, flag.Set("test.short", short))
+	t.Setenv(env, length)
+	f()
+}
+
+func TestOf(t *testing.T) {
+	for want, lengths := range map[int][]string{
+		1: {"true", ""}, 2: {"false", ""}, 3: {"false", "gate"}, 4: {"false", "sample"}, 40: {"false", "nightly"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			require.NoError(t, flag.Set("test.short", test.short))
-			t.Setenv(env, test.env)
-			assert.Equal(t, test.want, InGate(1, 2, 3, 40))
-			if test.env == "gate" {
-				assert.Equal(t, 2, Of(1, 2, 40))
-			}
-		})
+		at(t, lengths[0], lengths[1], func() { assert.Equal(t, want, InGate(1, 2, 3, 40)) })
 	}
-}
-
-func TestASampleIsNoShorterThanTheGate(t *testing.T) {
-	NotShort(t)
-	t.Setenv(env, sample)
-	assert.Equal(t, 20, InGate(1, 2, 20, 30))
-}
-
-func TestOfAnUnknownLength(t *testing.T) {
-	t.Setenv(env, "nightlY")
-	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be gate, sample, nightly or empty", func() { Of(1, 2, 3) })
+	at(t, "true", "nightly", func() { assert.Equal(t, 1, InGate(1, 2, 3, 40)) })
+	at(t, "false", "gate", func() { assert.Equal(t, 2, Of(1, 2, 40)) })
+	at(t, "false", "sample", func() { assert.Equal(t, 20, InGate(1, 2, 20, 30), "no shorter than the gate") })
+	at(t, "false", "nightlY", func() {
+		assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be gate, sample, nightly or empty", func() { Of(1, 2, 3) })
+	})
 }
 
 func TestNotShort(t *testing.T) {
-	before := flag.Lookup("test.short").Value.String()
-	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", before)) })
 	for short, want := range map[string]bool{"true": false, "false": true} {
-		require.NoError(t, flag.Set("test.short", short))
 		runs := false
 		t.Run("short="+short, func(t *testing.T) {
-			NotShort(t)
-			runs = true
+			at(t, short, "", func() { NotShort(t); runs = true })
 		})
 		assert.Equal(t, want, runs)
 	}

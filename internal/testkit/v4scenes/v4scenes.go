@@ -2,7 +2,7 @@
 // github.com/go-redsync/redsync at 5560bd2), written for the public API of this library. Each scene can be played
 // through any options of go-redis that reach its nodes.
 //
-// redsync v4 plays 12 tests, each with 6 drivers. Moved says for each of the 72 what became of it.
+// redsync v4 plays its 12 tests with each of its drivers. Here tests and rueidispool do.
 package v4scenes
 
 import (
