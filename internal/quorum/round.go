@@ -132,7 +132,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
-		r.timer = s.timers.get(r)
+		r.timer = s.timers.get()
 	}
 	if r.brief.Tallies {
 		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
@@ -797,7 +797,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		start = time.Now()
 	}
 	t := r.timer
-	t.start(l)
+	t.start(r, l)
 	select {
 	case <-t.decided:
 		r.set.timers.put(t)
