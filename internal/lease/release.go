@@ -297,7 +297,7 @@ func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // noteDeleted notes where the release of a failed Unlock has found the value in time.
 func (rel *Release) noteDeleted(nodes claim.Nodes) {
-	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
+	if !rel.lease.WasValid(clock.Now()) {
 		return
 	}
 	r := rel.lease.writes.needRare()
@@ -350,7 +350,7 @@ func (rel *Release) Quarantine(n *quorum.Node) time.Duration { return rel.lease.
 // OnWon implements quorum.Winner.
 func (rel *Release) OnWon() {
 	if rel.awaited {
-		rel.inTime = !rel.lease.Begun() || rel.lease.WasValid(clock.Now())
+		rel.inTime = rel.lease.WasValid(clock.Now())
 	}
 }
 
