@@ -14,7 +14,7 @@ import (
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	free := v.FreeIn()
-	v, counts := a.judge(i, reply, v)
+	v, counts := a.judge(i, &reply, v)
 	if v.Answer.Found != claim.Mine {
 		free = v.FreeIn()
 	}
@@ -25,7 +25,7 @@ func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 }
 
 // judge also returns whether a grant of the node would count.
-func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
+func (a *acquire) judge(i int, reply *wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
@@ -34,7 +34,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		defer l.returnSurplus(i, reply, v.Answer) // after what writes notes below
 	}
 	if a.terms.Claim.Shares() {
-		a.noteBlind(i, reply, v)
+		a.noteBlind(i, reply.Err, v)
 		if reply.Err == nil {
 			a.terms.allows(i)
 		}
@@ -56,7 +56,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		if reply.Conn != 0 && reply.Fate == wire.Answered {
 			u.heardInOrder(i) // first: u may be over once all have replied
 		}
-		u.replied(i, reply)
+		u.replied(i, *reply)
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
@@ -109,10 +109,10 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 }
 
 // noteBlind notes that node i denies the queue to a reader without a ticket, who does not see writers that wait there.
-func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
+func (a *acquire) noteBlind(i int, err error, v claim.Vote) {
 	switch {
-	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
+	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(err):
+		a.terms.deny(i, err, quorum.IsDenial(err))
 	case v.Answer.Details().Blind:
 		a.terms.deny(i, errBlind, true)
 	}
@@ -138,7 +138,7 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	}
 }
 
-func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
+func (l *Lease) returnSurplus(i int, reply *wire.Reply, answer claim.Answer) {
 	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
 		return
@@ -158,7 +158,7 @@ func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	e.lease.rare.use.replied(i, reply)
 	if e.needsUndoing() { // also counts a node that ran nothing, for lack of the script: too many are safe
-		e.lease.writes.answered(i, reply)
+		e.lease.writes.answered(i, &reply)
 	} else {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()

@@ -228,16 +228,16 @@ func (r *Round) send(i int, req wire.Request) error {
 }
 
 // Receive takes a node's reply.
-func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, reply, &r.brief.Call) }
+func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, &reply, &r.brief.Call) }
 
-func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
-	reply = r.set.Heard(i, reply, &sent.Command)
-	r.NoteLate(i, reply)
-	untold := sent.Command.MayBeNative() && r.readNative(i, &reply)
+func (r *Round) receive(i int, reply *wire.Reply, sent *claim.Call) {
+	r.set.Heard(i, reply, &sent.Command)
+	r.NoteLate(i, reply.Fate)
+	untold := sent.Command.MayBeNative() && r.readNative(i, reply)
 	if reply.Err != nil && wire.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
-	v := r.op.Judge(i, reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
+	v := r.op.Judge(i, *reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
 	another, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
