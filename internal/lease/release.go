@@ -151,6 +151,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	defer encoding.Free()
 	// An attempt that has failed sends the script at once: nobody waits for its release, and the process may end before a
 	// script could follow.
+	lines := rel.claim.Lines()
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
 	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
@@ -158,7 +159,7 @@ func (l *Lease) Release(how Releasing) *Release {
 			rel.nodeEnded(i, true)
 			continue
 		}
-		as, command := form{n.ScriptForm(), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
+		as, command := form{n.ScriptForm(), n.DeniesQueues(lines) && !someLeave}, wire.Native(0)
 		if mayBeNative && as == (form{}) {
 			if command = n.Native(encoding.Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
 				command, mayBeNative = 0, false
