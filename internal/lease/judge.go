@@ -13,15 +13,14 @@ import (
 // This file decides how the reply of a node counts. A late one is still noted: its command is no longer in flight.
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
-	free := v.FreeIn()
-	v, counts := a.judge(i, &reply, v)
-	if v.Answer.Found != claim.Mine {
-		free = v.FreeIn()
-	}
+	judged, counts := a.judge(i, &reply, v)
 	if !a.rare.place.Ticket.IsZero() {
-		a.tellWaiter(i, reply, free, counts)
+		if judged.Answer.Found != claim.Mine {
+			v = judged
+		}
+		a.tellWaiter(i, reply, v.FreeIn(), counts)
 	}
-	return v
+	return judged
 }
 
 // judge also returns whether a grant of the node would count.
