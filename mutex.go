@@ -396,11 +396,10 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 		return m.unlockAgain(ctx)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
-	case h == nil:
-		defer func() { m.unlocked(h, adopted, ok, err) }()
+	}
+	defer func() { m.unlocked(h, adopted, ok, err) }()
+	if h == nil {
 		h = m.adoptLease(t, adopted, start)
-	default:
-		defer func() { m.unlocked(h, nil, ok, err) }()
 	}
 	if h.Terms().Events == nil {
 		return m.unlock(ctx, h, h.EndHeld(start), start)
@@ -527,11 +526,8 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	}
 	h, adopted = m.hold, m.adopts
 	m.hold, m.adopts, m.nest = nil, nil, nil
-	switch {
-	case h != nil:
-		m.unlocks.Begin(h, nil)
-	case adopted != nil:
-		m.unlocks.Begin(nil, adopted)
+	if h != nil || adopted != nil {
+		m.unlocks.Begin(h, adopted)
 	}
 	return h, adopted, nil
 }
