@@ -607,13 +607,13 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 			*v = v.Fails(ErrDuplicate)
 		}
 	}
-	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
+	if !isKnown(by) || v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
 		return
 	}
 	for other := range r.Ballots {
 		b := &r.Ballots[other]
 		switch {
-		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
+		case b.by == nil || b.by.RunID != by.RunID || !r.set.apart(i, other):
 		case b.choice == claim.Granted:
 			*v = v.Fails(ErrDuplicate)
 			return
