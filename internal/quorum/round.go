@@ -796,31 +796,35 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	if r.all != nil {
 		start = time.Now()
 	}
-	t := r.timer
+	t, done := r.timer, ctx.Done()
 	t.start(r, l)
-	select {
-	case <-t.decided:
-		r.set.timers.put(t)
-		switch {
-		case r.expired && r.final:
-			return r.Result(errInTime)
-		case r.expired && r.hastened:
-			return r.Result(errSplit)
-		case r.expired:
+	if done == nil && l.Over == nil { // a select costs more
+		<-t.decided
+	} else {
+		select {
+		case <-t.decided:
+		case <-done:
+			t.stop()
+			r.noteOpening(0)
+			return r.cut(ctx)
+		case <-l.Over:
+			t.stop()
+			r.noteOpening(l.Decide)
 			return r.Result(NoAnswerWithin(l.Decide))
-		case r.all == nil:
-			return r.Result(nil)
 		}
-		return r.Result(r.linger(ctx, start, l))
-	case <-ctx.Done():
-		t.stop()
-		r.noteOpening(0)
-		return r.cut(ctx)
-	case <-l.Over:
-		t.stop()
-		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide))
 	}
+	r.set.timers.put(t)
+	switch {
+	case r.expired && r.final:
+		return r.Result(errInTime)
+	case r.expired && r.hastened:
+		return r.Result(errSplit)
+	case r.expired:
+		return r.Result(NoAnswerWithin(l.Decide))
+	case r.all == nil:
+		return r.Result(nil)
+	}
+	return r.Result(r.linger(ctx, start, l))
 }
 
 // Waited is the cause of the end of a context that bounds how long a call waits for a lock.
