@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -610,7 +611,8 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 	if !isKnown(by) || v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
 		return
 	}
-	for other := range r.Ballots {
+	for others := r.count.Answered(); others != 0; others &= others - 1 {
+		other := bits.TrailingZeros64(uint64(others))
 		b := &r.Ballots[other]
 		switch {
 		case b.by == nil || b.by.RunID != by.RunID || !r.set.apart(i, other):
