@@ -405,7 +405,9 @@ func (r *Round) sendAgain() (refusals []error) {
 // Cast counts node i's vote, sets *v to what counts, and traces it. by is the server process that gave it, or nil.
 // missed reports that it came too late, although the round is not won and the node has not refused.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
-	late, missed := r.add(i, v, by)
+	r.mu.Lock()
+	late, missed := r.addLocked(i, v, by)
+	r.mu.Unlock()
 	if v.Choice != claim.Pending { // otherwise it is asked again
 		r.tellTracer(i, v, late, false)
 	}
@@ -416,7 +418,9 @@ func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 // go on.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
-	late, _ := r.add(i, &v, nil)
+	r.mu.Lock()
+	late, _ := r.addLocked(i, &v, nil)
+	r.mu.Unlock()
 	r.tellTracer(i, &v, late, true)
 	r.NoteHealth(i, v, nil)
 }
@@ -553,11 +557,9 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 // ErrDoubted is the error of a node whose grant a late command of another lock may undo.
 var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
-// add is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports that
-// the vote does not count.
-func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// addLocked is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports
+// that the vote does not count.
+func (r *Round) addLocked(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	b := &r.Ballots[i]
 	if r.closed || b.choice != claim.Pending {
 		if r.hastened {
