@@ -196,14 +196,15 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 			}
 			return nil, err
 		}
-		err := m.begin(h)
-		switch {
-		case errors.Is(err, errHeldByItself):
-			continue // another call has locked m: wait for the end of that hold
+		switch err := m.begin(h); {
+		case err == nil:
+			return h, nil
+		case errors.Is(err, errHeldByItself): // another call has locked m: wait for the end of that hold
 		case errors.Is(err, ErrLockAlreadyExpired):
 			return nil, errTooLate
+		default:
+			return nil, err
 		}
-		return h, err
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // This file decides how the reply of a node counts. A late one is still noted: its command is no longer in flight.
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
-	judged, counts := a.judge(i, &reply, v)
+	judged := v
+	counts := a.judge(i, &reply, &judged)
 	if !a.rare.place.Ticket.IsZero() {
 		if judged.Answer.Found != claim.Mine {
 			v = judged
@@ -23,8 +24,8 @@ func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	return judged
 }
 
-// judge also returns whether a grant of the node would count.
-func (a *acquire) judge(i int, reply *wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
+// judge makes v count as it should, and returns whether a grant of the node would count.
+func (a *acquire) judge(i int, reply *wire.Reply, v *claim.Vote) (counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
@@ -33,7 +34,7 @@ func (a *acquire) judge(i int, reply *wire.Reply, v claim.Vote) (judged claim.Vo
 		defer l.returnSurplus(i, reply, v.Answer) // after what writes notes below
 	}
 	if a.terms.Claim.Shares() {
-		a.noteBlind(i, reply.Err, v)
+		a.noteBlind(i, reply.Err, *v)
 		if reply.Err == nil {
 			a.terms.allows(i)
 		}
@@ -61,24 +62,25 @@ func (a *acquire) judge(i int, reply *wire.Reply, v claim.Vote) (judged claim.Vo
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
 		// If an address leads to another server, its guard begins for a process that only waits, too.
-		return v, l.distrust(i, reply.Server, a.First) == nil
+		return l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
-		return v, v.Choice == claim.Refused
+		return v.Choice == claim.Refused
 	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && !a.wasOurs(i):
 		l.refusedBy(i)
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}, true
+		*v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
+		return true
 	}
 	if a.terms.Fencing {
 		a.writes.grants(i) // perhaps after a refusal
-		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
-			return v, v.Choice == claim.Refused
+		if *v = a.judgeRegister(i, *v); v.Choice != claim.Granted {
+			return v.Choice == claim.Refused
 		}
 	}
-	l.failIfRestarted(&v, i, reply.Server, a.First)
+	l.failIfRestarted(v, i, reply.Server, a.First)
 	if l.rare.use != nil {
-		l.failIfDoubted(&v, i)
+		l.failIfDoubted(v, i)
 	}
-	return v, v.Choice == claim.Granted
+	return v.Choice == claim.Granted
 }
 
 // wasOurs reports whether an earlier command to node i has set the value there. If its reply was lost, a value that a
