@@ -195,14 +195,15 @@ func (m *Mutex) acquire(ctx context.Context, t *lease.Terms, start clock.Instant
 			}
 			return nil, err
 		}
-		err := m.begin(h)
-		switch {
-		case errors.Is(err, errHeldByItself):
-			continue // another call has locked m: wait for the end of that hold
+		switch err := m.begin(h); {
+		case err == nil:
+			return h, nil
+		case errors.Is(err, errHeldByItself): // another call has locked m: wait for the end of that hold
 		case errors.Is(err, ErrLockAlreadyExpired):
 			return nil, errTooLate
+		default:
+			return nil, err
 		}
-		return h, err
 	}
 }
 
@@ -394,11 +395,10 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (ok bool, err
 		return m.unlockAgain(ctx)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
-	case h == nil:
-		defer func() { m.unlocked(h, adopted, ok, err) }()
+	}
+	defer func() { m.unlocked(h, adopted, ok, err) }()
+	if h == nil {
 		h = m.adoptLease(t, adopted, start)
-	default:
-		defer func() { m.unlocked(h, nil, ok, err) }()
 	}
 	if h.Terms().Events == nil {
 		return m.unlock(ctx, h, h.EndHeld(start), start)
@@ -525,11 +525,8 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	}
 	h, adopted = m.hold, m.adopts
 	m.hold, m.adopts, m.nest = nil, nil, nil
-	switch {
-	case h != nil:
-		m.unlocks.Begin(h, nil)
-	case adopted != nil:
-		m.unlocks.Begin(nil, adopted)
+	if h != nil || adopted != nil {
+		m.unlocks.Begin(h, adopted)
 	}
 	return h, adopted, nil
 }

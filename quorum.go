@@ -95,8 +95,12 @@ func (form) Counts(a claim.Answer) claim.Choice {
 }
 
 func (f form) Standing(c claim.Count) claim.Standing {
+	won := f.Quorum(c.Granted)
+	if c.Refused|c.Failed == 0 { // as a rule
+		return claim.Standing{Won: won, Explained: won}
+	}
 	return claim.Standing{
-		Won:      f.Quorum(c.Granted),
+		Won:      won,
 		Blocked:  f.Blocks(c.Refused | c.Failed),
 		Rejected: f.Blocks(c.Refused),
 		// Refusals are the reason if a quorum has answered, failures if they leave none.

@@ -59,7 +59,7 @@ var mostOfRecorded = map[string]float64{
 	"Do":                                     0.90,
 	"Extend":                                 1.46,
 	"Extend by the watchdog":                 1.89,
-	"Lock + Unlock":                          1.45,
+	"Lock + Unlock":                          1.35,
 	"Lock + Unlock, 1 node":                  1.35,
 	"Lock + Unlock, 2 nodes refuse":          1.54,
 	"Lock + Unlock, 3 nodes":                 1.44,

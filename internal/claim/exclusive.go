@@ -164,15 +164,12 @@ func Ping() Call {
 	return Call{script.Ping(), func(any) (Answer, error) { return Answer{Found: Mine}, nil }}
 }
 
-// done is the reply to a SET that has set the key.
-var done any = "OK"
-
 // readSet reads the reply to a plain SET. Our own value counts as another's: used twice, it must not admit two holders.
 func readSet(reply any) (Answer, error) {
-	switch reply {
-	case nil:
+	switch text, _ := reply.(string); {
+	case reply == nil:
 		return Answer{Found: Other}, nil
-	case done:
+	case text == "OK":
 		return Answer{Found: Mine}, nil
 	}
 	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))

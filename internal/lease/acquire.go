@@ -53,7 +53,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if first && !res.Won && ctx.Err() == nil {
 		set.IdentifyLater() // a failed attempt keeps others from the nodes that have granted
 	}
-	touched := touches(res)
+	touched := touches(&res)
 	if t.Fencing {
 		res, touched = op.catchUp(ctx, limits, res, touched)
 	}
@@ -107,13 +107,13 @@ func (a *acquire) catchUp(ctx context.Context, limits quorum.Limits, res quorum.
 		a.rare.far.Store(0)
 		a.rare.fence = fence(next).Kept()
 		res = t.Keeper.Set.Start(ctx, a, t.WaitAll).Wait(ctx, limits)
-		touched = touched || touches(res)
+		touched = touched || touches(&res)
 	}
 	return res, touched
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
-func touches(res quorum.Result) bool {
+func touches(res *quorum.Result) bool {
 	return res.Count.Granted != 0 ||
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }

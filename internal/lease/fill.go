@@ -130,7 +130,7 @@ func (f filling) Receive(i int, reply wire.Reply) {
 			f.lease.extendSoon(set.Nodes[i])
 		}
 	}
-	w.answered(i, reply)
+	w.answered(i, &reply)
 	f.lease.rare.use.replied(i, reply)
 }
 

@@ -13,19 +13,19 @@ import (
 // This file decides how the reply of a node counts. A late one is still noted: its command is no longer in flight.
 
 func (a *acquire) Judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
-	free := v.FreeIn()
-	v, counts := a.judge(i, reply, v)
-	if v.Answer.Found != claim.Mine {
-		free = v.FreeIn()
-	}
+	judged := v
+	counts := a.judge(i, &reply, &judged)
 	if !a.rare.place.Ticket.IsZero() {
-		a.tellWaiter(i, reply, free, counts)
+		if judged.Answer.Found != claim.Mine {
+			v = judged
+		}
+		a.tellWaiter(i, reply, v.FreeIn(), counts)
 	}
-	return v
+	return judged
 }
 
-// judge also returns whether a grant of the node would count.
-func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
+// judge makes v count as it should, and returns whether a grant of the node would count.
+func (a *acquire) judge(i int, reply *wire.Reply, v *claim.Vote) (counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == wire.Answered {
 		k.answered(i)
@@ -34,7 +34,7 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		defer l.returnSurplus(i, reply, v.Answer) // after what writes notes below
 	}
 	if a.terms.Claim.Shares() {
-		a.noteBlind(i, reply, v)
+		a.noteBlind(i, reply.Err, *v)
 		if reply.Err == nil {
 			a.terms.allows(i)
 		}
@@ -56,30 +56,31 @@ func (a *acquire) judge(i int, reply wire.Reply, v claim.Vote) (judged claim.Vot
 		if reply.Conn != 0 && reply.Fate == wire.Answered {
 			u.heardInOrder(i) // first: u may be over once all have replied
 		}
-		u.replied(i, reply)
+		u.replied(i, *reply)
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
 		// If an address leads to another server, its guard begins for a process that only waits, too.
-		return v, l.distrust(i, reply.Server, a.First) == nil
+		return l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
-		return v, v.Choice == claim.Refused
+		return v.Choice == claim.Refused
 	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && !a.wasOurs(i):
 		l.refusedBy(i)
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}, true
+		*v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
+		return true
 	}
 	if a.terms.Fencing {
 		a.writes.grants(i) // perhaps after a refusal
-		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
-			return v, v.Choice == claim.Refused
+		if *v = a.judgeRegister(i, *v); v.Choice != claim.Granted {
+			return v.Choice == claim.Refused
 		}
 	}
-	l.failIfRestarted(&v, i, reply.Server, a.First)
+	l.failIfRestarted(v, i, reply.Server, a.First)
 	if l.rare.use != nil {
-		l.failIfDoubted(&v, i)
+		l.failIfDoubted(v, i)
 	}
-	return v, v.Choice == claim.Granted
+	return v.Choice == claim.Granted
 }
 
 // wasOurs reports whether an earlier command to node i has set the value there. If its reply was lost, a value that a
@@ -109,10 +110,10 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 }
 
 // noteBlind notes that node i denies the queue to a reader without a ticket, who does not see writers that wait there.
-func (a *acquire) noteBlind(i int, reply wire.Reply, v claim.Vote) {
+func (a *acquire) noteBlind(i int, err error, v claim.Vote) {
 	switch {
-	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		a.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
+	case a.rare.place.Ticket.IsZero() && quorum.IsForbidden(err):
+		a.terms.deny(i, err, quorum.IsDenial(err))
 	case v.Answer.Details().Blind:
 		a.terms.deny(i, errBlind, true)
 	}
@@ -138,7 +139,7 @@ func (a *acquire) tellWaiter(i int, reply wire.Reply, free claim.Lines, counts b
 	}
 }
 
-func (l *Lease) returnSurplus(i int, reply wire.Reply, answer claim.Answer) {
+func (l *Lease) returnSurplus(i int, reply *wire.Reply, answer claim.Answer) {
 	won, other := l.rare.surplus.heard(i, reply, answer)
 	if won == nil {
 		return
@@ -158,7 +159,7 @@ func (e Extension) judge(i int, reply wire.Reply, v claim.Vote) claim.Vote {
 	v = v.Denies()
 	e.lease.rare.use.replied(i, reply)
 	if e.needsUndoing() { // also counts a node that ran nothing, for lack of the script: too many are safe
-		e.lease.writes.answered(i, reply)
+		e.lease.writes.answered(i, &reply)
 	} else {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()

@@ -443,11 +443,11 @@ func (l *Lease) Until() time.Time {
 }
 
 // WasValid reports whether the validity of l, which has ended, had not ended at now: NotHeld does not look at the
-// clocks then.
+// clocks then. A lease that was never held has none to end.
 func (l *Lease) WasValid(now clock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.state != Past && l.validity.Holds(now)
+	return !l.begunLocked() || l.state != Past && l.validity.Holds(now)
 }
 
 // Done returns a channel that is closed when l is past or has ended.

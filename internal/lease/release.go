@@ -84,14 +84,14 @@ type form struct {
 	quietly bool // without the queue, which the node denies
 }
 
-// next reports whether, and how, a release in form f must be sent again at once.
-func next(f form, reply wire.Reply) (form, bool) {
+// next reports whether, and how, a release in form f must be sent again at once, for its error or nil.
+func next(f form, err error) (form, bool) {
 	switch {
-	case reply.Err == nil:
-	case wire.IsNoScript(reply.Err) && f.as != quorum.InFull:
+	case err == nil:
+	case wire.IsNoScript(err) && f.as != quorum.InFull:
 		f.as = quorum.InFull
 		return f, true
-	case quorum.IsForbidden(reply.Err) && !f.quietly:
+	case quorum.IsForbidden(err) && !f.quietly:
 		f.quietly = true
 		return f, true
 	}
@@ -150,6 +150,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	defer encoding.Free()
 	// An attempt that has failed sends the script at once: nobody waits for its release, and the process may end before a
 	// script could follow.
+	lines := rel.claim.Lines()
 	_, mayBeNative := rel.claim.(*claim.Exclusive)
 	mayBeNative = mayBeNative && rel.awaited && encoding.Command.MayBeNative()
 	for i, n := range k.Set.Nodes {
@@ -157,7 +158,7 @@ func (l *Lease) Release(how Releasing) *Release {
 			rel.nodeEnded(i, true)
 			continue
 		}
-		as, command := form{n.ScriptForm(), n.DeniesQueues(rel.claim.Lines()) && !someLeave}, wire.Native(0)
+		as, command := form{n.ScriptForm(), n.DeniesQueues(lines) && !someLeave}, wire.Native(0)
 		if mayBeNative && as == (form{}) {
 			if command = n.Native(encoding.Command); command != 0 && endsSoon(how.Caller, 2*l.terms.Timing.NodeTimeout) {
 				command, mayBeNative = 0, false
@@ -295,7 +296,7 @@ func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // noteDeleted notes where the release of a failed Unlock has found the value in time.
 func (rel *Release) noteDeleted(nodes claim.Nodes) {
-	if rel.lease.Begun() && !rel.lease.WasValid(clock.Now()) {
+	if !rel.lease.WasValid(clock.Now()) {
 		return
 	}
 	r := rel.lease.writes.needRare()
@@ -348,7 +349,7 @@ func (rel *Release) Quarantine(n *quorum.Node) time.Duration { return rel.lease.
 // OnWon implements quorum.Winner.
 func (rel *Release) OnWon() {
 	if rel.awaited {
-		rel.inTime = !rel.lease.Begun() || rel.lease.WasValid(clock.Now())
+		rel.inTime = rel.lease.WasValid(clock.Now())
 	}
 }
 
@@ -449,13 +450,13 @@ func (rel *Release) args(s *progress, encoded bool) []any {
 // Receive implements wire.Receiver.
 func (rel *Release) Receive(i int, reply wire.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
-	reply = k.Set.Heard(i, reply, &rel.round.Call().Command)
+	k.Set.Heard(i, &reply, &rel.round.Call().Command)
 	if u := rel.use(); u != nil && u.adopted {
 		u.replied(i, reply)
 	} else if u != nil {
 		u.heard(i, fateOf(reply))
 	}
-	rel.round.NoteLate(i, reply)
+	rel.round.NoteLate(i, reply.Fate)
 	untold := (sent.form.as == quorum.Native || reply.First != nil) && rel.readNative(i, sent.form, &reply)
 	if reply.Err != nil && sent.form.as != quorum.InFull {
 		reply.Err = k.Set.Nodes[i].NoteScript(reply.Err)
@@ -475,7 +476,7 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 		rel.send(i, form{as: k.Set.Nodes[i].ScriptForm()}, nil, 0)
 		return
 	}
-	if as, again := next(sent.form, reply); again && !(rel.progress[i].deleted && quorum.IsForbidden(reply.Err)) {
+	if as, again := next(sent.form, reply.Err); again && !(rel.progress[i].deleted && quorum.IsForbidden(reply.Err)) {
 		if as.quietly && !sent.form.quietly {
 			rel.lease.terms.deny(i, reply.Err, quorum.IsDenial(reply.Err))
 		}
@@ -515,8 +516,8 @@ func (rel *Release) Receive(i int, reply wire.Reply) {
 			k.hear(i, v)
 		}
 	}
-	settled := rel.settles(i, sent, reply, v)
-	rel.vote(i, v, reply)
+	settled := rel.settles(i, sent, &reply, v)
+	rel.vote(i, v, &reply)
 	if settled {
 		rel.endVote(i)
 		rel.nodeEnded(i, true)
@@ -550,7 +551,7 @@ func (rel *Release) readNative(i int, as form, reply *wire.Reply) (untold bool) 
 // vote counts node i's vote, unless only a repetition can tell it. If a connection broke, the node may have executed
 // the release: Unlock waits for the repetition until the node deadline. If that finds our value, the lock was held
 // until now. Anything else proves nothing: somebody may have locked since the first sending deleted our value.
-func (rel *Release) vote(i int, v claim.Vote, reply wire.Reply) {
+func (rel *Release) vote(i int, v claim.Vote, reply *wire.Reply) {
 	s := &rel.progress[i]
 	switch {
 	case v.Choice == claim.Failed && reply.Fate == wire.Unknown && rel.awaited:
@@ -607,7 +608,7 @@ func (rel *Release) endVote(i int) {
 //   - Every such command had been answered when the release was sent (orderly).
 //   - Every such command is answered by now, and the pool is an ordered stream (Conn is not 0).
 //   - There was only one such command, and the release found the value.
-func (rel *Release) settles(i int, sent progress, reply wire.Reply, v claim.Vote) bool {
+func (rel *Release) settles(i int, sent progress, reply *wire.Reply, v claim.Vote) bool {
 	looked := reply.Fate == wire.Answered && reply.Err == nil
 	if looked && sent.orderly {
 		return true

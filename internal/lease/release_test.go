@@ -23,7 +23,7 @@ import (
 func acquiredOn(terms *Terms) *Lease {
 	l := New(terms, "v", clock.Now())
 	l.writes.sending(0)
-	l.writes.answered(0, wire.Reply{Fate: wire.Answered})
+	l.writes.answered(0, &wire.Reply{Fate: wire.Answered})
 	return l
 }
 
@@ -130,7 +130,7 @@ func TestReleaseNextForm(t *testing.T) {
 		for _, f := range []form{{}, {quietly: true}, {as: quorum.InFull}, {as: quorum.InFull, quietly: true}} {
 			want := f
 			want.as, want.quietly = max(f.as, calls.as), f.quietly || calls.quietly
-			got, again := next(f, wire.Reply{Err: reply, Fate: wire.Answered, Conn: 1})
+			got, again := next(f, reply)
 			assert.Equal(t, want, got, "%v to %+v", reply, f)
 			assert.Equal(t, want != f, again, "%v to %+v", reply, f)
 		}

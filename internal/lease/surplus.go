@@ -19,7 +19,7 @@ type surplus struct {
 
 // heard takes the reply of node i to the acquire. It returns what the lease has won, if the node may have granted a
 // surplus, and whether that is something else for sure. Before the win it notes the answer.
-func (s *surplus) heard(i int, reply wire.Reply, answer claim.Answer) (won claim.Winner, other bool) {
+func (s *surplus) heard(i int, reply *wire.Reply, answer claim.Answer) (won claim.Winner, other bool) {
 	if reply.Fate == wire.NotSent || wire.IsNoScript(reply.Err) { // nothing was executed
 		return nil, false
 	}

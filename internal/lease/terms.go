@@ -141,14 +141,14 @@ type Timing struct {
 }
 
 // LastsAs reports whether t and u differ in nothing but Drift.
-func (t Timing) LastsAs(u Timing) bool {
-	t.Drift, u.Drift = nil, nil
-	return t == u
+func (t *Timing) LastsAs(u Timing) bool {
+	u.Drift = t.Drift
+	return *t == u
 }
 
 // AtAge returns the TTL of the keys and the length of the validity for an extension at that age of the lease; for an
 // attempt held is 0. Both count from that moment. MaxHold may shorten both.
-func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
+func (t *Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity
 	}
@@ -158,7 +158,7 @@ func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 
 // rest returns how much of MinHold is left, in whole milliseconds, rounded up. It goes by the monotonic clock alone: a
 // step of the wall clock must not shorten the rest. After a suspension it is too long, which does no harm.
-func (t Timing) rest(first, now clock.Instant) time.Duration {
+func (t *Timing) rest(first, now clock.Instant) time.Duration {
 	left := t.MinHold - (now.Mono - first.Mono)
 	if t.MinHold == 0 || left <= 0 {
 		return 0
@@ -168,7 +168,7 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 
 // lasts returns for how much longer a key may last by the nodes' clocks, if its TTL was set at renewed or before;
 // perhaps negative. A step of the wall clock must not end the repetitions of a release.
-func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
+func (t *Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	age := now.Mono - renewed
 	left := sum(t.TTL-age, t.Expiry-t.Validity)
 	if t.MinHold > 0 {
@@ -185,7 +185,7 @@ func sum(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-func (t Timing) limits() quorum.Limits {
+func (t *Timing) limits() quorum.Limits {
 	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout, Open: t.Expiry / 2, Reach: t.Reach, Far: t.Far}
 }
 

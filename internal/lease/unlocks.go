@@ -25,7 +25,7 @@ type Unlocking struct {
 	err   error
 }
 
-// Begin remembers an Unlock of l, or of a lease to be adopted from a pointer.
+// Begin remembers an Unlock of l or, if that is nil, of a lease to be adopted from a pointer.
 func (u *Unlocks) Begin(l *Lease, from any) {
 	u.Forget()
 	u.lease = l
@@ -45,7 +45,7 @@ func (u *Unlocks) Last() *Unlocking {
 // End notes how the Unlock has ended, and forgets it if nothing more can be learned. l is nil after a panic. For from
 // see Begin.
 func (u *Unlocks) End(l *Lease, from any, ok bool, err error) {
-	if from == nil && u.lease != l || from != nil && (u.last == nil || u.last.from != from) {
+	if (l == nil || u.lease != l) && (u.last == nil || u.last.from != from) {
 		return // the Mutex has been locked again
 	}
 	settled := ok || l == nil || l.failedRelease() == nil

@@ -118,7 +118,7 @@ func (w *writes) unsent(i int) {
 	w.checkQuiet()
 }
 
-func (w *writes) answered(i int, reply wire.Reply) {
+func (w *writes) answered(i int, reply *wire.Reply) {
 	if reply.Fate == wire.NotSent {
 		w.unsent(i)
 		return

@@ -58,7 +58,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				r.Prepare(h.Context(), h.keeper.Set, w.terms.Nobody().Release(lease.Releasing{}), false, false)
 				for i, node := range nodes {
 					if strings.Contains(node, "L") {
-						r.NoteLate(i, wire.Reply{Fate: wire.Unknown})
+						r.NoteLate(i, wire.Unknown)
 					}
 					if strings.Contains(node, "*") {
 						h.lines.wake("lock", i, true, nil)

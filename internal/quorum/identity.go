@@ -96,14 +96,13 @@ func (s *servers) FirstToIdentify() bool {
 // IdentifyLater makes the next acquire wait for that.
 func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
-// Heard notes the server of a reply, and returns the reply without arguments of c that an error repeats. Each reply to
-// a command with the value of a lock passes here.
-func (s *servers) Heard(i int, reply wire.Reply, c *script.Command) wire.Reply {
+// Heard notes the server of a reply, and takes arguments of c out of it that an error repeats. Each reply to a command
+// with the value of a lock passes here.
+func (s *servers) Heard(i int, reply *wire.Reply, c *script.Command) {
 	s.NoteServer(i, reply.Server)
 	if reply.Err != nil {
 		reply.Err = c.Conceal(reply.Err)
 	}
-	return reply
 }
 
 // NoteServer notes which server process has answered for node i, if that is known.

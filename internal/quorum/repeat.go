@@ -18,7 +18,7 @@ func (p *repeated) Receive(i int, reply wire.Reply) {
 	r.mu.Lock()
 	again := r.rare.again
 	r.mu.Unlock()
-	r.receive(i, reply, again)
+	r.receive(i, &reply, again)
 }
 
 // noteLost must come before Cast, which may ask again.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -132,7 +133,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
 	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
 	if waits {
-		r.timer = s.timers.get(r)
+		r.timer = s.timers.get()
 	}
 	if r.brief.Tallies {
 		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
@@ -227,16 +228,16 @@ func (r *Round) send(i int, req wire.Request) error {
 }
 
 // Receive takes a node's reply.
-func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, reply, &r.brief.Call) }
+func (r *Round) Receive(i int, reply wire.Reply) { r.receive(i, &reply, &r.brief.Call) }
 
-func (r *Round) receive(i int, reply wire.Reply, sent *claim.Call) {
-	reply = r.set.Heard(i, reply, &sent.Command)
-	r.NoteLate(i, reply)
-	untold := sent.Command.MayBeNative() && r.readNative(i, &reply)
+func (r *Round) receive(i int, reply *wire.Reply, sent *claim.Call) {
+	r.set.Heard(i, reply, &sent.Command)
+	r.NoteLate(i, reply.Fate)
+	untold := sent.Command.MayBeNative() && r.readNative(i, reply)
 	if reply.Err != nil && wire.IsUnknown(reply.Err) && r.isBySHA(i) {
 		reply.Err = r.set.Nodes[i].NoteScript(reply.Err)
 	}
-	v := r.op.Judge(i, reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
+	v := r.op.Judge(i, *reply, r.set.Read(&sent.Command, sent.Read, reply.Value, reply.Err))
 	another, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
@@ -403,7 +404,9 @@ func (r *Round) sendAgain() (refusals []error) {
 // Cast counts node i's vote, sets *v to what counts, and traces it. by is the server process that gave it, or nil.
 // missed reports that it came too late to a round that is not won, and is no refusal.
 func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
-	late, missed := r.add(i, v, by)
+	r.mu.Lock()
+	late, missed := r.addLocked(i, v, by)
+	r.mu.Unlock()
 	if v.Choice != claim.Pending { // otherwise it is asked again
 		r.tellTracer(i, v, late, false)
 	}
@@ -413,7 +416,9 @@ func (r *Round) Cast(i int, v *claim.Vote, by *wire.Server) (missed bool) {
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine.
 func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
-	late, _ := r.add(i, &v, nil)
+	r.mu.Lock()
+	late, _ := r.addLocked(i, &v, nil)
+	r.mu.Unlock()
 	r.tellTracer(i, &v, late, true)
 	r.NoteHealth(i, v, nil)
 }
@@ -550,11 +555,9 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 // ErrDoubted is the error of a node whose grant a late command of another lock may undo.
 var ErrDoubted = errors.New("it may still run a command of an earlier lock with the same value (WithGenValueFunc), and does not count")
 
-// add is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports that
-// the vote does not count.
-func (r *Round) add(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// addLocked is Cast without the tracer. The deciding vote closes the round, unless it waits for all nodes. late reports
+// that the vote does not count.
+func (r *Round) addLocked(i int, v *claim.Vote, by *wire.Server) (late, missed bool) {
 	b := &r.Ballots[i]
 	if r.closed || b.choice != claim.Pending {
 		if r.hastened {
@@ -605,13 +608,14 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *wire.Server) {
 			*v = v.Fails(ErrDuplicate)
 		}
 	}
-	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
+	if !isKnown(by) || v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
 		return
 	}
-	for other := range r.Ballots {
+	for others := r.count.Answered(); others != 0; others &= others - 1 {
+		other := bits.TrailingZeros64(uint64(others))
 		b := &r.Ballots[other]
 		switch {
-		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
+		case b.by == nil || b.by.RunID != by.RunID || !r.set.apart(i, other):
 		case b.choice == claim.Granted:
 			*v = v.Fails(ErrDuplicate)
 			return
@@ -794,31 +798,35 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	if r.all != nil {
 		start = time.Now()
 	}
-	t := r.timer
-	t.start(l)
-	select {
-	case <-t.decided:
-		r.set.timers.put(t)
-		switch {
-		case r.expired && r.final:
-			return r.Result(errInTime)
-		case r.expired && r.hastened:
-			return r.Result(errSplit)
-		case r.expired:
+	t, done := r.timer, ctx.Done()
+	t.start(r, l)
+	if done == nil && l.Over == nil { // a select costs more
+		<-t.decided
+	} else {
+		select {
+		case <-t.decided:
+		case <-done:
+			t.stop()
+			r.noteOpening(0)
+			return r.cut(ctx)
+		case <-l.Over:
+			t.stop()
+			r.noteOpening(l.Decide)
 			return r.Result(NoAnswerWithin(l.Decide))
-		case r.all == nil:
-			return r.Result(nil)
 		}
-		return r.Result(r.linger(ctx, start, l))
-	case <-ctx.Done():
-		t.stop()
-		r.noteOpening(0)
-		return r.cut(ctx)
-	case <-l.Over:
-		t.stop()
-		r.noteOpening(l.Decide)
-		return r.Result(NoAnswerWithin(l.Decide))
 	}
+	r.set.timers.put(t)
+	switch {
+	case r.expired && r.final:
+		return r.Result(errInTime)
+	case r.expired && r.hastened:
+		return r.Result(errSplit)
+	case r.expired:
+		return r.Result(NoAnswerWithin(l.Decide))
+	case r.all == nil:
+		return r.Result(nil)
+	}
+	return r.Result(r.linger(ctx, start, l))
 }
 
 // Waited is the cause of the end of a context that bounds how long a call waits for a lock.

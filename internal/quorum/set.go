@@ -1,7 +1,7 @@
 // Package quorum asks independent nodes for votes, and decides once enough of them have voted.
 //
 // A command goes down through Set.Start, Round.Send and wire.Pool.Send. A reply comes back through Round.Receive,
-// Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive by
+// Operation.Judge, Round.Cast and Round.addLocked. Only the releases and fills of package lease send and receive by
 // themselves.
 package quorum
 

@@ -87,11 +87,11 @@ func (r *Round) stopClockLocked() {
 	}
 }
 
-// NoteLate notes whether a reply shows that node i is late.
-func (r *Round) NoteLate(i int, reply wire.Reply) {
+// NoteLate notes whether the fate of a request shows that node i is late.
+func (r *Round) NoteLate(i int, fate wire.Fate) {
 	late := &r.set.known.late
 	switch {
-	case reply.Fate != wire.Answered:
+	case fate != wire.Answered:
 		late.add(claim.Nodes(0).With(i))
 	case late.load().Has(i) && r.isInTime():
 		late.remove(i)

@@ -29,7 +29,7 @@ type roundTimer struct {
 	decided chan struct{} // has room for one, so Decided does not block
 
 	mu       sync.Mutex    // guards what follows
-	round    *Round        // or nil
+	round    *Round        // nil while nobody waits
 	began    time.Duration // when the caller began to wait
 	hastened time.Duration // the deadline is not later; zero for none
 	patient  time.Duration // hastened is not later, and earlier if nodes are silent
@@ -43,11 +43,11 @@ type roundTimer struct {
 // Decided tells the caller that the round is decided, or its deadline has come.
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
-func (t *roundTimer) start(l Limits) {
+func (t *roundTimer) start(r *Round, l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	after := l.Decide
-	t.limits = l
+	t.round, t.limits = r, l
 	t.began = time.Since(origin)
 	t.deadline = t.began + min(after, math.MaxInt64/2) // the sum must not overflow
 	t.patient = min(t.patient, t.deadline)
@@ -159,21 +159,17 @@ func (t *roundTimer) due() *Round {
 // roundTimers keeps timers that can be used again.
 type roundTimers struct{ unused sync.Pool }
 
-func (ts *roundTimers) get(r *Round) *roundTimer {
-	t, ok := ts.unused.Get().(*roundTimer)
-	if !ok {
-		t = &roundTimer{decided: make(chan struct{}, 1)}
+func (ts *roundTimers) get() *roundTimer {
+	if t, ok := ts.unused.Get().(*roundTimer); ok {
+		return t
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.round, t.began, t.hastened, t.patient, t.took, t.deadline = r, 0, 0, 0, 0, 0
-	return t
+	return &roundTimer{decided: make(chan struct{}, 1)}
 }
 
 // put takes back a timer whose round has called Decided, and so will not again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
-	t.round, t.limits = nil, Limits{}
+	t.round, t.began, t.hastened, t.patient, t.took, t.deadline, t.limits = nil, 0, 0, 0, 0, 0, Limits{}
 	t.mu.Unlock()
 	ts.unused.Put(t)
 }

@@ -75,8 +75,8 @@ func TestLongestTimesOfARound(t *testing.T) {
 	var timers roundTimers
 	show := func(t *testing.T) {
 		t.Helper()
-		timer := timers.get(nil)
-		timer.start(Limits{Decide: math.MaxInt64})
+		timer := timers.get()
+		timer.start(nil, Limits{Decide: math.MaxInt64})
 		defer timer.stop()
 		soon, sooner := timer.hasten(0, &lateNodes{})
 		assert.Positive(t, soon)
