@@ -204,9 +204,11 @@ func (r *Redsync) askAgain(ctx context.Context, start time.Time, a answers) answ
 					"at_most", time.Until(end).Round(time.Millisecond), "error", a.missing)
 			}
 		}
+		pause := time.NewTimer(openPause)
 		select {
-		case <-time.After(openPause):
+		case <-pause.C:
 		case <-ctx.Done():
+			pause.Stop()
 			return a
 		}
 		next := r.core.askAll(ctx)

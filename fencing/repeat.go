@@ -27,10 +27,12 @@ func Repeat(ctx context.Context, call func() error) error {
 		if !Repeatable(err) {
 			return err
 		}
+		timer := time.NewTimer(rand.N(longest)) //nolint:gosec // a delay is no secret
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return err
-		case <-time.After(rand.N(longest)): //nolint:gosec // a delay is no secret
+		case <-timer.C:
 		}
 	}
 }

@@ -128,10 +128,12 @@ func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 }
 
 func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-k.unsettled.changed:
 		return true
-	case <-time.After(d):
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return false

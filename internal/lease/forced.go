@@ -81,12 +81,14 @@ func (l *Lease) ask(asks <-chan struct{}) {
 			return
 		}
 		again := false
+		pause := time.NewTimer(doubtPause)
 		select {
-		case <-time.After(doubtPause):
+		case <-pause.C:
 		case <-onlyIf(atOnce > 0, asks):
 			again = true
 		case <-k.Closing():
 		}
+		pause.Stop()
 		if l.endIfGone(res, since) || !again && l.settle(asks) {
 			return
 		}

@@ -128,8 +128,10 @@ func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 // Pause waits for d, or until early is closed, which may be nil. It returns false at once if ctx is done or Close has
 // begun.
 func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-time.After(d):
+	case <-timer.C:
 	case <-early:
 	case <-ctx.Done():
 	case <-k.closing:

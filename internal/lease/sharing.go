@@ -243,9 +243,11 @@ func (l *Lease) passLocked(other *Lease) {
 // AwaitReplies waits for the replies, or losses, of commands that can set or prolong a key of l, which has ended; at
 // most for the node deadline, or until ctx is done.
 func (l *Lease) AwaitReplies(ctx context.Context) {
+	timer := time.NewTimer(l.terms.Timing.NodeTimeout)
+	defer timer.Stop()
 	select {
 	case <-l.writes.awaitQuiet():
-	case <-time.After(l.terms.Timing.NodeTimeout):
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 }

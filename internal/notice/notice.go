@@ -86,9 +86,11 @@ func (q *Queue) Close(timeout time.Duration) {
 	idle := make(chan struct{})
 	q.idle = idle
 	q.mu.Unlock()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-time.After(timeout):
+	case <-timer.C:
 		q.silent.Store(true)
 	}
 }

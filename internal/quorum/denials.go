@@ -40,8 +40,8 @@ func (r *Recent) Note(name string, lasts time.Duration) {
 }
 
 // Has reports whether a name is noted.
-func (r Recent) Has(name string) bool {
-	until, known := r[name] // a test's virtual time may be negative
+func (r *Recent) Has(name string) bool {
+	until, known := (*r)[name] // a test's virtual time may be negative
 	return known && clock.Now().Mono < until
 }
 

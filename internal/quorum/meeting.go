@@ -11,7 +11,8 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	if s.IsIdentified() {
 		return false
 	}
-	timeout := time.After(IdentifyTimeout(ctx, nodeTimeout))
+	timer := time.NewTimer(IdentifyTimeout(ctx, nodeTimeout))
+	defer timer.Stop()
 	for !s.IsIdentified() {
 		others, own := s.identity.ask()
 		if own != nil {
@@ -20,7 +21,7 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 		}
 		select {
 		case <-others: // if its context cut that call short, this one asks
-		case <-timeout:
+		case <-timer.C:
 			return true
 		case <-ctx.Done():
 			return true

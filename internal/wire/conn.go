@@ -502,10 +502,12 @@ func (c *conn) move(to string, after time.Duration) {
 }
 
 func (c *conn) lasts(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	select {
 	case <-c.ended:
 		return false
-	case <-time.After(wait):
+	case <-timer.C:
 		return true
 	}
 }

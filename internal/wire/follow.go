@@ -166,9 +166,11 @@ func (c *followed) settle() {
 		return
 	}
 	if left := holdFor - time.Since(l.began); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
 		select {
 		case <-l.done:
-		case <-time.After(left):
+		case <-timer.C:
 		}
 	}
 }

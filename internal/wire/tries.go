@@ -159,10 +159,12 @@ func (s *search[T]) run(ctx context.Context) (opened T) {
 
 // overtake waits until t, which was given up, has ended, or else for room for another try.
 func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
 	select {
 	case <-t.done:
 		return
-	case <-time.After(lastWord):
+	case <-timer.C:
 	}
 	s.pace = max(s.pace, maxPace)
 	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try[T]).ended), t)
@@ -181,8 +183,10 @@ func (s *search[T]) wait() {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-time.After(d):
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
