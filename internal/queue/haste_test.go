@@ -3,6 +3,7 @@ package queue
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -56,6 +57,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
 				r.Prepare(h.Context(), h.keeper.Set, w.terms.Nobody().Release(lease.Releasing{}), false, false)
+				synctest.Wait() // a reply to the release shows that its node is not late
 				for i, node := range nodes {
 					if strings.Contains(node, "L") {
 						r.NoteLate(i, wire.Unknown)
