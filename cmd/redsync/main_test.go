@@ -104,6 +104,7 @@ const scriptNodes = 5
 //   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem,
 //   - those of checkCommands. For them $TWICE is another address of node 0, and $BAD a name that is bad for a terminal.
 func TestScripts(t *testing.T) {
+	realredis.Start(t, 0) // skips all at once: a script cannot
 	onNode := func(do func(*realredis.Server)) scriptCommand {
 		return func(ts *scripted, _ bool, args []string) {
 			n, err := strconv.Atoi(args[0])
