@@ -145,14 +145,18 @@ func throughputChart(report tables, rounds string) *chart {
 		c.text(x(width), bottom+20, "middle", ink, whole(width))
 	}
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
+	key := 0
 	// The line of failFast would lie on that of defaults. This library is first: its line is the thickest.
-	for i, name := range []string{ours, onRueidis, defaults, oursOne, oneKey, oneNode} {
-		c.key(i, 92, name)
+	for _, name := range []string{ours, onRueidis, defaults, oursOne, oneKey, oneNode} {
 		var at []point
 		for _, width := range widths {
 			if rate, ok := report.figure(id{Scene: distinctScene.name, Goroutines: int(width), Library: name}, "pairs/s"); ok {
 				at = append(at, point{x(width), y(rate)})
 			}
+		}
+		if at != nil {
+			c.key(key, 92, name)
+			key++
 		}
 		c.curve(name, at)
 	}
