@@ -7,7 +7,7 @@ import (
 )
 
 var distinctScene = scene{
-	name: "distinct",
+	name: "distinct", apart: true,
 	about: "Lock and Unlock in turn, a fresh key each time, by goroutines that share one " +
 		"connection set. Times are of one pair.",
 	columns: []column{

@@ -9,7 +9,7 @@ import (
 const healthy = "healthy"
 
 var faultsScene = scene{
-	name: "faults",
+	name: "faults", apart: true,
 	about: "The load of distinct keys. The fault sets in when the load begins, so its first " +
 		"moments count. A go-redis read from a frozen node times out after 5 s, so a client that waits for " +
 		"the node completes few pairs. Where the column pairs is small, the percentiles are of that few pairs.",

@@ -101,7 +101,7 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 }
 
 // measuredFiles have the results that pages and charts show. No scene is in two of them.
-var measuredFiles = []string{"results.txt", "one-node.txt", "curves.txt", "clusters.txt", "native.txt"}
+var measuredFiles = []string{"results.txt", "distinct.txt", "one-node.txt", "curves.txt", "clusters.txt", "native.txt"}
 
 const beyondFive = "../docs/beyond-five.md"
 
@@ -137,7 +137,7 @@ func TestChartsAndPagesShowTheResults(t *testing.T) {
 	}
 	require.NoError(t, run(t.Context(), []string{"-from", "clusters.txt", "-page", beyond}, io.Discard, io.Discard))
 	require.Equal(t, read(t, beyond), read(t, beyondFive), "run: go run ./bench -from bench/clusters.txt -page docs/beyond-five.md")
-	const again = "run, also from bench/one-node.txt and bench/curves.txt: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
+	const again = "run, also from the other results: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
 	require.Equal(t, read(t, page), read(t, "README.md"), again)
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestSentencesShowTheResults(t *testing.T) {
 		fmt.Sprintf("- 128 goroutines: %.0f locks per second; v4 %.0f (rueidis, `WithFailFast`).", rate(ours), rate(onRueidis)): "../README.md",
 		fmt.Sprintf("Lock's p99 %.0f µs; v4 %.0f µs (`WithFailFast`; by default %.0f s).",
 			frozen(ours), frozen(failFast), frozen(defaults)/1e6): "../README.md",
-		"[commit " + commit("results.txt") + "]":                                                      "../README.md",
+		"[commit " + commit("distinct.txt") + "]":                                                     "../README.md",
 		fmt.Sprintf("Five nodes lock and unlock %.2g to %.2g times as often", fenced(128), fenced(1)): "../docs/fencing.md",
 		fmt.Sprintf("A lock on two names costs the servers %.1f times as much as on one, and on eight names %.1f times",
 			names(oursTwo), names(oursEight)): "../docs/several-names.md",
