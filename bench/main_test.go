@@ -212,7 +212,8 @@ func TestSentencesShowTheResults(t *testing.T) {
 		"a single caller locks less often per second, but from 16 goroutines on more often":                                                        "../docs/from-redislock.md",
 		fmt.Sprintf("a name gives out [about %.0f permits]", 100*math.Round(figure("permits-rounds", "16", 32, oursManyPermits, "permits/s")/100)): "../docs/permits.md",
 
-		"One run of three rounds at commit " + commit("results.txt"):                                         "README.md",
+		"distinct and faults at commit " + commit("distinct.txt") + ", one-node at commit " + commit("one-node.txt") +
+			", the rest at " + commit("results.txt"): "README.md",
 		"at commit " + commit("curves.txt") + ": [curves.txt]":                                               "README.md",
 		fmt.Sprintf("With GOMAXPROCS=1 it waits %.0f µs.", figure("one-node", "1", 1, ours+onOne, "p50 µs")): "README.md",
 		fmt.Sprintf("%.0f commands for each read with one goroutine and %.0f with 64; the kernel takes %.0f %%, then %.0f %% of the client's CPU",
