@@ -169,6 +169,9 @@ func TestSentencesShowTheResults(t *testing.T) {
 	oneNode := func(goroutines int) float64 {
 		return figure("one-node", "default", goroutines, ours+onOne, "x bsm/redislock")
 	}
+	oneNodeRate := func(goroutines int, library string) float64 {
+		return figure("one-node", "default", goroutines, library+onOne, "pairs/s")
+	}
 	point := func(name string, at int, column string) float64 { // of this library on a curve
 		switch name {
 		case "goroutines":
@@ -214,7 +217,9 @@ func TestSentencesShowTheResults(t *testing.T) {
 
 		"distinct and faults at commit " + commit("distinct.txt") + ", one-node at commit " + commit("one-node.txt") +
 			", the rest at " + commit("results.txt"): "README.md",
-		"at commit " + commit("curves.txt") + ": [curves.txt]":                                               "README.md",
+		"at commit " + commit("curves.txt") + ": [curves.txt]": "README.md",
+		fmt.Sprintf("| Lock and Unlock per second, 1 and 128 callers | %.0f, %.0f | %.0f, %.0f | %.0f, %.0f |", oneNodeRate(1, ours), oneNodeRate(128, ours),
+			oneNodeRate(1, oursClients), oneNodeRate(128, oursClients), oneNodeRate(1, oursFunc), oneNodeRate(128, oursFunc)): "../docs/from-redsync-v4.md",
 		fmt.Sprintf("With GOMAXPROCS=1 it waits %.0f µs.", figure("one-node", "1", 1, ours+onOne, "p50 µs")): "README.md",
 		fmt.Sprintf("%.0f commands for each read with one goroutine and %.0f with 64; the kernel takes %.0f %%, then %.0f %% of the client's CPU",
 			point("goroutines", 1, "commands/read"), point("goroutines", 64, "commands/read"),
