@@ -61,10 +61,13 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 }
 
 // subscriptions counts the goroutines that keep a subscription.
-func subscriptions() int {
+func subscriptions() int { return inStacks("wire.(*Subscription).run(") }
+
+// inStacks counts what in the stacks of all goroutines.
+func inStacks(what string) int {
 	stacks := make([]byte, 1<<22)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte("wire.(*Subscription).run("))
+	return bytes.Count(stacks, []byte(what))
 }
 
 // The subscriptions end when the last Redsync on these clients is closed. play checks that nothing is left.
