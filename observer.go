@@ -19,7 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// observers are who is told of events. Mutexes share them, so they are immutable. nil tells nobody.
+// observers are the hooks and the loggers that are told of events. Mutexes share them, so they are immutable. nil tells
+// nobody.
 type observers struct {
 	hooks   []*observe.Hooks
 	loggers []*slog.Logger

@@ -306,23 +306,33 @@ func TestNativeCommandsBesideOtherCallers(t *testing.T) {
 		go func() { done <- f.NewMutex("taken", forever).LockContext(waiting) }()
 		time.Sleep(1100 * ms) // between two of its attempts
 		scripts, deletions := f.scripts(), f.deletions()
-		ended := make(chan error)
+		var held []*redsync.Mutex
 		for i := range 12 {
+			held = append(held, f.locks(redsync.WithPrefix(fmt.Sprint(i))))
+		}
+		synctest.Wait()
+		ended := make(chan error)
+		for _, m := range held {
 			go func() {
-				m := f.NewMutex(fmt.Sprint(i))
-				err := m.TryLock()
-				_, unlocked := m.Unlock()
-				ended <- errors.Join(err, unlocked)
+				_, err := m.Unlock()
+				ended <- err
 			}()
 		}
-		for range 12 {
+		more := []*redsync.Mutex{f.NewMutex("a"), f.NewMutex("b"), f.NewMutex("c")}
+		for _, m := range more { // 15 requests at once
+			go func() { ended <- m.TryLock() }()
+		}
+		for range len(held) + len(more) {
 			noError(t, <-ended)
 		}
+		for _, m := range more {
+			f.unlock(m)
+		}
 		assert.Equal(t, scripts, f.scripts())
-		assert.Equal(t, deletions+12*5, f.deletions())
+		assert.Equal(t, deletions+15*5, f.deletions())
 		m := f.held()
 		f.confirms(m.UnlockContext(limited(f, 5*ms)))
-		assert.Equal(t, deletions+12*5, f.deletions())
+		assert.Equal(t, deletions+15*5, f.deletions())
 		end()
 		<-done
 	})

@@ -34,8 +34,8 @@ type Claim interface {
 
 	Check() Call // asks whether the claim is there
 
-	// Inspect asks which keys the lock has on the node, of which holder, and unless alone for the queue and the register.
-	// The answer is a grant, with a *script.Report in Detail.Own.
+	// Inspect asks which keys the lock has on the node, and which holder each is of. Unless alone, it also asks for the
+	// queue and for the fencing register. The answer is a grant, with a *script.Report in Detail.Own.
 	Inspect(alone bool) Call
 
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t enter and
