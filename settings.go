@@ -165,7 +165,7 @@ func (o *options) policyWith(timing lease.Timing) *lease.Policy {
 	}
 	switch delay := o.retryDelay; {
 	case o.delayFunc != nil:
-		p.Delay, p.Mean = *o.delayFunc, lease.OfUser
+		p.Delay, p.Mean = *o.delayFunc, -1
 	case delay != randomDelay:
 		p.Delay, p.Mean = func(int) time.Duration { return delay }, delay
 	}

@@ -41,13 +41,10 @@ type Policy struct {
 	Fair         bool // nobody is overtaken
 	Priority     int
 	Delay        func(tries int) time.Duration
-	Mean         time.Duration // of what Delay returns, or OfUser
+	Mean         time.Duration // of what Delay returns; negative if a user's function does
 	Rests        bool          // the user has chosen no Delay: it does not make those try that nodes can wake
 	EndsIfDenied bool          // a Lock ends if nodes deny it every quorum
 }
-
-// OfUser is the unknown mean of a user's delays.
-const OfUser time.Duration = -1
 
 // Errors are the library's errors for the end of a lease. This package interprets none.
 type Errors struct {

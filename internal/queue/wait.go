@@ -48,7 +48,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	if !c.pace.begin(0) {
 		return false
 	}
-	if c.mean == lease.OfUser {
+	if c.mean < 0 {
 		c.mean = c.pace.last
 	}
 	if first.Kind != lease.NotAsked {
@@ -145,7 +145,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		if !c.pace.begin(least) {
 			return nil, &Failure{Delay: c.pace.last}
 		}
-		if c.terms.Mean == lease.OfUser {
+		if c.terms.Mean < 0 {
 			c.group.lines.setMean(&c.waiter, c.pace.last)
 		}
 	}
