@@ -473,12 +473,8 @@ func (r *request) ends(process Process, t Turnover, f Fence) Command {
 	} else {
 		r.args(process.argument())
 	}
-	changes := t.changes()
-	if f.Token != 0 || changes {
+	if f.Token != 0 || t.changes() {
 		r.tokenOrNone(f)
-	}
-	if !changes {
-		return r.command()
 	}
 	return r.turnover(t)
 }

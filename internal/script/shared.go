@@ -87,8 +87,8 @@ func ParseEnteredShared(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
-// ExtendShared raises the deadline of the reader to ttl milliseconds from now: see extend_shared.lua. With
-// heal it adds a missing reader, unless a writer with another value holds key.
+// ExtendShared raises the deadline of the reader to ttl milliseconds from now: see extend_shared.lua. With heal it adds a
+// missing reader, unless a writer with another value holds key.
 func ExtendShared(l Lock, ttl int64, heal bool) Command {
 	return l.command(extendSharedScript, lockTTL.argument(ttl), bit(heal))
 }

@@ -72,7 +72,7 @@ func pipelinedOf(ctx context.Context, req *Request) *pipelined {
 func (p *batchPool) process(ctx context.Context, req *Request) Reply {
 	cmd := pipelinedOf(ctx, req)
 	cmd.again = true
-	reply := p.seen(replyOf(cmd.Cmd, p.owner.Process(ctx, cmd)))
+	reply := replyOf(cmd.Cmd, p.owner.Process(ctx, cmd))
 	isNull := reply.Err == nil && reply.Value == nil
 	if reply.Resent = cmd.asked > 1 || cmd.asked == 1 && reply.Value != nil; reply.Resent && isNull && req.Args[0] == "set" {
 		reply.Err, reply.Fate = errResent, Unknown
@@ -96,15 +96,8 @@ func (p *batchPool) sendBatch(batch []waiting) {
 	}
 	err := p.execute(cmds)
 	for _, cmd := range cmds {
-		p.deliver(&cmd.req, p.seen(replyOf(cmd.Cmd, err)))
+		p.deliver(&cmd.req, replyOf(cmd.Cmd, err))
 	}
-}
-
-func (p *batchPool) seen(reply Reply) Reply {
-	if errors.Is(reply.Err, redis.ErrClosed) {
-		reply.Err = ErrClientClosed
-	}
-	return reply
 }
 
 // load loads a script after NOSCRIPT, if streams load it, too. A sender does not send the source once other nodes have
@@ -152,17 +145,19 @@ func (p *batchPool) execute(batch []*pipelined) (err error) {
 func replyOf(cmd *redis.Cmd, failed error) Reply {
 	value, err := cmd.Result()
 	switch {
-	case err == nil && value == nil:
-		return Reply{Err: noAnswer("", cmp.Or(failed, errNotExecuted)), Fate: Unknown}
-	case err == nil:
+	case err == nil && value != nil:
 		return Reply{Value: value, Fate: Answered}
+	case err == nil:
+		err = cmp.Or(failed, errNotExecuted)
 	case errors.Is(err, redis.Nil):
 		return Reply{Fate: Answered}
 	case isAnswer(err):
 		return Reply{Err: shortened(err), Fate: Answered}
-	default:
-		return Reply{Err: noAnswer("", err), Fate: Unknown}
 	}
+	if errors.Is(err, redis.ErrClosed) {
+		return Reply{Err: ErrClientClosed, Fate: Unknown}
+	}
+	return Reply{Err: noAnswer("", err), Fate: Unknown}
 }
 
 var errNotExecuted = errors.New("pool: the client has neither executed the command nor failed")

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file records which clients this process has used, and what some have reached. A program that makes new pools for
+// This file records which clients this process has used, and which addresses some have reached. A program that makes new pools for
 // every request is still one process to the nodes.
 
 // A perClient has something for each of some clients, and keeps none of them in memory.

@@ -150,12 +150,12 @@ func connect(ctx context.Context, q *queue, sign func()) (*conn, error) {
 
 const loadsScript = "SCRIPT LOAD"
 
-func (q *queue) opener() opener[*conn] {
+func (q *queue) opener() opener {
 	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, sign) }
 }
 
-func (q *queue) search(pace time.Duration) *search[*conn] {
-	return &search[*conn]{open: q.opener(), distance: &q.distance, pace: pace}
+func (q *queue) search(pace time.Duration) *search {
+	return &search{open: q.opener(), distance: &q.distance, pace: pace}
 }
 
 // serve carries requests until the connection has ended and each has its reply. It returns the successor.
@@ -280,8 +280,7 @@ func (c *conn) explained(err refusal) error {
 }
 
 func (c *conn) outdated(err refusal) bool {
-	return redis.HasErrorPrefix(err, "NOAUTH ") || redis.HasErrorPrefix(err, "READONLY ") ||
-		c.queue.share != nil && redis.HasErrorPrefix(err, "MOVED ")
+	return beginsWith(err, "NOAUTH ", "READONLY ") || c.queue.share != nil && beginsWith(err, "MOVED ")
 }
 
 func (c *conn) takeWritten() bool {
@@ -357,7 +356,7 @@ func (c *conn) checkSilence() {
 
 // replace searches for a second connection while c stays silent, and gives c up if it finds one. To spare a slow node,
 // the next search begins when all tries of this one have ended.
-func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
+func (c *conn) replace(ctx context.Context, d *second, s *search) {
 	next := s.run(ctx)
 	if next != nil {
 		next.cancel = d.cancel
@@ -410,7 +409,7 @@ func (c *conn) end(err error) {
 	case c.cause != nil:
 		err = c.cause
 	case len(lost) > 0:
-		err = cutOffAt(commandName([]any{lost[0].name}), err)
+		err = cutOffAt(commandName(lost[0].name), err)
 	}
 	if len(lost) > 0 && (isEnd(err) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		q.cutAtNativeLocked(lost[0].native)

@@ -56,23 +56,17 @@ func isEnd(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-func commandName(args []any) string {
-	name := func(i int) string {
-		if i >= len(args) {
-			return ""
-		}
-		s, _ := args[i].(string)
-		return strings.ToUpper(s)
+// commandName returns the name of the command that begins with words.
+func commandName(words ...string) string {
+	name, rest, _ := strings.Cut(strings.ToUpper(strings.Join(words, " ")), " ")
+	if name == "CLIENT" || name == "SCRIPT" {
+		return name + " " + rest
 	}
-	first := name(0)
-	if first == "CLIENT" || first == "SCRIPT" {
-		return first + " " + name(1)
-	}
-	return first
+	return name
 }
 
 // A commandNames reads the names of the commands that are written on a connection. Commands may hold passwords, so it
-// keeps nothing else.
+// keeps only the names, and a command that is not complete.
 type commandNames struct {
 	names []string
 	rest  []byte // of a command that is not complete
@@ -85,14 +79,14 @@ func (c *commandNames) write(p []byte) {
 		if size == 0 {
 			break
 		}
-		c.names = append(c.names, commandName(words))
+		c.names = append(c.names, commandName(words...))
 		p = p[size:]
 	}
-	c.rest = p
+	c.rest = bytes.Clone(p)
 }
 
 // firstCommand returns the first two words of the first command in b, and its size; 0 if it is not complete.
-func firstCommand(b []byte) (words []any, size int) {
+func firstCommand(b []byte) (words []string, size int) {
 	rest := b
 	header := func() int {
 		line, after, complete := bytes.Cut(rest, []byte(crlf))

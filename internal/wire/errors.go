@@ -168,7 +168,7 @@ type reworded struct {
 
 func (e *reworded) Error() string { return e.text }
 
-// Reworded returns err with another text. An answer of the node does not show the former one.
+// Reworded returns err with another text. An answer of a node is not wrapped: nothing leads back to the former text.
 func Reworded(err error, text string) error {
 	if IsRefusal(err) {
 		return refusal(text)
@@ -216,7 +216,7 @@ func said(text string) string {
 }
 
 func shortened(err error) error {
-	if err == nil || said(err.Error()) == err.Error() {
+	if said(err.Error()) == err.Error() {
 		return err
 	}
 	return &reworded{said(err.Error()), wrapped{err}}
@@ -272,8 +272,8 @@ func unknownIn(err error) (name string, is bool) {
 	return "", false
 }
 
-// makePatterns also makes those of what follows ERR and the place in a script if the node does not have a command. Their
-// groups are where its name may stand.
+// makePatterns makes the patterns. Those of unknown match what follows ERR and the place in a script if the node does not
+// have a command. Their groups are where its name may stand.
 func makePatterns() {
 	patterns.before = regexp.MustCompile(`^(?:Error running script \(call to .*?\): )?(?:@user_script:.*?: )*-?`)
 	const (

@@ -145,7 +145,7 @@ func TestCommandNames(t *testing.T) {
 		}
 		require.Equal(t, []string{"HELLO", "AUTH", "CLIENT SETINFO", "SCRIPT LOAD", "PING"}, c.names)
 	}
-	require.Equal(t, "CLIENT ", commandName([]any{"client"}))
+	require.Equal(t, "CLIENT ", commandName("client"))
 	require.ErrorContains(t, cutOffAt("CLIENT MAINT_NOTIFICATIONS", io.EOF), "(Options.MaintNotificationsConfig can leave it out): EOF")
 }
 

@@ -65,6 +65,7 @@ func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening)
 	err = client.Ping(ctx).Err()
 	switch {
 	case greeted:
+		conn.ahead = nil // it would keep lent, and what was written
 		return nil
 	case failed != nil && isEnd(failed) && refusalIn(lent.refused).ends:
 		return lent.explained(failed)

@@ -84,6 +84,22 @@ func TestNewWarnsOnceOfHooks(t *testing.T) {
 	}
 }
 
+// The streams to the nodes of a Cluster have the options of its pool.
+func TestStreamsOfAClusterHaveItsOptions(t *testing.T) {
+	var log bytes.Buffer
+	logTo(t, &log)
+	bubble(t, func(s *scene) {
+		client := cast{}.client(func(o *redis.ClusterOptions) { o.Dialer = s.Dial })
+		client.AddHook(hook{})
+		p := New(client, Config{HooksAreKnown: true, Anonymous: true})
+		answer(s, p, "get", "a")
+		require.NoError(s, p.Close())
+		require.NoError(s, client.Close())
+		require.Zero(s, s.Commands("info"))
+	})
+	require.Empty(t, log.String())
+}
+
 // A hook that comes after New is found when the pool begins to send.
 func TestFirstStreamWarnsOfHooks(t *testing.T) {
 	lines := make(writer, 10)

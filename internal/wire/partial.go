@@ -27,7 +27,7 @@ func isElsewhere(err error) bool { return answers(err, "MOVED ") || answers(err,
 
 // heard explains an error that says that another node serves the key.
 func (s *share) heard(err error) error {
-	if err == nil || !isElsewhere(err) {
+	if !isElsewhere(err) {
 		return err
 	}
 	s.set(errPartial)

@@ -39,7 +39,7 @@ type Pool interface {
 
 // A Request is one command on its way to a node.
 type Request struct {
-	// Args is the whole command: "set", key, value, ... Elements are strings or integers. A Pool only reads Args: all
+	// Args is the whole command: "set", key, value, ... Elements are of type string, int or int64. A Pool only reads Args: all
 	// nodes of a round share them. Commands that block or change their connection (BLPOP, SUBSCRIBE, MULTI, SELECT, ...)
 	// must not be sent.
 	Args []any

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"reflect"
 	"strconv"
 )
 
@@ -27,8 +26,8 @@ const (
 
 const crlf = "\r\n"
 
-// AppendCommand appends a command to b, as an array of bulk strings. If an element is neither a string nor an integer,
-// it returns an error and b unchanged.
+// AppendCommand appends a command to b, as an array of bulk strings. If an element is neither a string nor an int nor an
+// int64, it returns an error and b unchanged.
 func AppendCommand(b []byte, args []any) ([]byte, error) {
 	begin := len(b)
 	b = appendHeader(b, '*', len(args))
@@ -43,16 +42,7 @@ func AppendCommand(b []byte, args []any) ([]byte, error) {
 		case int64:
 			b = appendInt(b, v)
 		default:
-			r := reflect.ValueOf(arg)
-			switch plain := r.IsValid() && r.Type().PkgPath() == ""; { // no time.Duration
-			case plain && r.CanInt():
-				b = appendInt(b, r.Int())
-				continue
-			case plain && r.CanUint():
-				b = appendUint(b, r.Uint())
-				continue
-			}
-			return b[:begin], fmt.Errorf("pool: an element of Args is a %T: want a string or an integer", arg)
+			return b[:begin], fmt.Errorf("pool: an element of Args is a %T: want a string, an int or an int64", arg)
 		}
 	}
 	return b, nil
@@ -72,16 +62,8 @@ func appendHeader(b []byte, kind byte, n int) []byte {
 }
 
 func appendInt(b []byte, n int64) []byte {
-	var digits [20]byte
-	return appendDigits(b, strconv.AppendInt(digits[:0], n, 10))
-}
-
-func appendUint(b []byte, n uint64) []byte {
-	var digits [20]byte
-	return appendDigits(b, strconv.AppendUint(digits[:0], n, 10))
-}
-
-func appendDigits(b, digits []byte) []byte {
+	var room [20]byte
+	digits := strconv.AppendInt(room[:0], n, 10)
 	b = appendHeader(b, '$', len(digits))
 	b = append(b, digits...)
 	return append(b, crlf...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -199,17 +200,13 @@ func TestAppendCommand(t *testing.T) {
 	}{
 		{[]any{"ping"}, "*1\r\n$4\r\nping\r\n"},
 		{[]any{"set", "", "a\r\nb", "px", 8000}, "*5\r\n$3\r\nset\r\n$0\r\n\r\n$4\r\na\r\nb\r\n$2\r\npx\r\n$4\r\n8000\r\n"},
-		{[]any{int64(math.MinInt64), uint64(math.MaxUint64)}, "*2\r\n$20\r\n-9223372036854775808\r\n$20\r\n18446744073709551615\r\n"},
-		{
-			[]any{int8(-8), int16(-16), int32(-32), int64(-64), -1, uint8(8), uint16(16), uint32(32), uint64(64), uint(1)},
-			"*10\r\n$2\r\n-8\r\n$3\r\n-16\r\n$3\r\n-32\r\n$3\r\n-64\r\n$2\r\n-1\r\n$1\r\n8\r\n$2\r\n16\r\n$2\r\n32\r\n$2\r\n64\r\n$1\r\n1\r\n",
-		},
+		{[]any{int64(math.MinInt64), -1}, "*2\r\n$20\r\n-9223372036854775808\r\n$2\r\n-1\r\n"},
 	} {
 		b, err := AppendCommand([]byte("before"), c.args)
 		require.NoError(t, err)
 		require.Equal(t, "before"+c.want, string(b))
 	}
-	for _, odd := range []any{nil, 1.5, true, []byte("a"), []string{"a"}, struct{}{}, fmt.Errorf("a")} {
+	for _, odd := range []any{nil, 1.5, true, time.Second, uint8(1), []byte("a"), []string{"a"}, struct{}{}, fmt.Errorf("a")} {
 		b, err := AppendCommand([]byte("before"), []any{"set", "a", odd})
 		require.ErrorContains(t, err, fmt.Sprintf("%T", odd))
 		require.Equal(t, "before", string(b))

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,15 +116,18 @@ func (p *routedPool) Together(a, b string) bool {
 	return slot(a) == slot(b)
 }
 
-// hashed returns the part of a key that decides where it lies: its hash tag, or else the whole key. See
+// HashTag returns the part of a key that decides where it lies, "" if the whole key does. See
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
-func hashed(key string) string {
+func HashTag(key string) string {
 	_, after, open := strings.Cut(key, "{")
-	if tag, _, closed := strings.Cut(after, "}"); open && closed && tag != "" {
-		return tag
+	tag, _, closed := strings.Cut(after, "}")
+	if !open || !closed {
+		return ""
 	}
-	return key
+	return tag
 }
+
+func hashed(key string) string { return cmp.Or(HashTag(key), key) }
 
 // slot returns the slot of a key in a Redis Cluster: CRC-16/XMODEM of what is hashed, modulo 16384.
 func slot(key string) uint16 {
@@ -259,7 +263,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	if old := p.nodes[addr]; old != nil {
 		old.CloseIdle()
 	}
-	node := newStreamPool(Config{Outstanding: p.Outstanding}, client, p.owner)
+	node := newStreamPool(p.Config, client, p.owner)
 	p.nodes[addr] = node
 	return node
 }

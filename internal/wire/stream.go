@@ -289,7 +289,7 @@ func (s *stream) connect() (*conn, error) {
 }
 
 // searchBeside searches while first gives no sign of life. It may return nil.
-func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
+func (s *stream) searchBeside(first *try, pace time.Duration) *conn {
 	ctx, stop := context.WithCancel(s.life)
 	found := make(chan *conn, 1)
 	select {

@@ -43,28 +43,24 @@ type subscriptions struct {
 }
 
 func (p *clientPool) Subscribe(channel string, to Listener) (*Subscription, error) {
-	return p.subs.start(&p.Config, p.owner, channel, to, p.dial)
-}
-
-func (ss *subscriptions) start(cfg *Config, client redis.UniversalClient, channel string, to Listener, dial dialer) (*Subscription, error) {
 	switch {
-	case cfg.Wrong != nil:
-		return nil, cfg.Wrong
+	case p.Wrong != nil:
+		return nil, p.Wrong
 	case channel == "":
 		return nil, errors.New("pool: Subscribe needs a channel")
 	case to == nil:
 		return nil, errors.New("pool: Subscribe needs a Listener")
 	}
-	s := &Subscription{client: client, channel: channel, to: to, dial: dial, telling: make(chan struct{}, 1)}
+	s := &Subscription{client: p.owner, channel: channel, to: to, dial: p.dial, telling: make(chan struct{}, 1)}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	if !ss.add(s) {
+	if !p.subs.add(s) {
 		s.end(nil)
 		return nil, ErrClosed
 	}
 	s.watch = time.AfterFunc(time.Hour, s.look)
 	s.watch.Reset(lookPause) // look, which also resets the timer, begins after watch is set
 	go func() {
-		defer ss.remove(s)
+		defer p.subs.remove(s)
 		defer s.end(nil)
 		s.run(s.life)
 	}()

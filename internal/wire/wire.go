@@ -69,13 +69,10 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel, life: ctx}
 	var begin []byte
 	if heed, _ = heed.on(conn); heed.wanted {
-		begin, err = AppendCommand(nil, heed.args())
+		begin, _ = AppendCommand(nil, heed.args())
 		w.skip = 1
 	}
-	if err == nil {
-		err = w.send(begin, "subscribe", channel)
-	}
-	if err != nil {
+	if err := w.send(begin, "subscribe", channel); err != nil {
 		end()
 		return nil, err
 	}
