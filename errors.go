@@ -52,11 +52,11 @@ var (
 
 	// ErrNotHeld means that this Mutex has no lock: it was never locked, or is unlocked or detached already. It also
 	// matches ErrLockAlreadyExpired, which redsync v4 returns from a second Unlock: test for ErrNotHeld first.
-	ErrNotHeld error = &matching{"redsync: lock not held", ErrLockAlreadyExpired}
+	ErrNotHeld error = &said{ErrLockAlreadyExpired, "redsync: lock not held"}
 
 	// ErrForced means that an operator called ForceUnlock, or deleted the keys within the first second. It matches
 	// ErrLockLost. Only a holder with WithOwner is told.
-	ErrForced error = &matching{"redsync: lock released by force", ErrLockLost}
+	ErrForced error = &said{ErrLockLost, "redsync: lock released by force"}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
@@ -81,16 +81,6 @@ var (
 	ErrClosed = errors.New("redsync: this Redsync was closed")
 )
 
-// A matching is the type of ErrNotHeld and ErrForced, which match another error, too.
-type matching struct {
-	text string
-	also error
-}
-
-func (e *matching) Error() string { return e.text }
-
-func (e *matching) Is(target error) bool { return target == e.also } //nolint:errorlint // a sentinel
-
 // ErrTaken says that another client has the lock. Methods return it as a pointer. From Lock, TryLock, Unlock, Extend
 // and Valid it is the outermost error, as in redsync v4. errors.Is and errors.As find what comes with it.
 //
@@ -105,7 +95,7 @@ type ErrTaken struct {
 	Name string
 
 	// Owner is the label of the holder (WithOwner), "" if it is not known; of several, of one whose keys last longest.
-	// Only calls of a Mutex with WithOwner ask the nodes for it.
+	// Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up.
 	Owner string
 
 	asked *askedOwner
@@ -443,7 +433,7 @@ func bare(err error) string {
 	return strings.TrimPrefix(text, "pool: ")
 }
 
-// A said is an error with a text that says more.
+// A said is an error with a text of its own.
 type said struct {
 	error
 	text string

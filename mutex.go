@@ -434,7 +434,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		group.ReleaseAndAdmit(h)
 		return false, m.failure("unlock", over, late)
 	}
-	waiting, ended, stop := unhurried(ctx, h.Terms(), h)
+	waiting, ended, stop := unhurried(ctx, h)
 	defer stop()
 	h.End(nil)
 	if !h.Leave() || group.HandOver(h) { // others of this process share the hold, or it has gone to a waiter
@@ -465,9 +465,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		notef("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL)))
 }
 
-// unhurried returns the context for the wait for the release of h, which may be nil: if ctx has ended, its Grace,
-// because the program may exit after the Unlock. It comes before h ends.
-func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
+// unhurried returns the context for the wait for the release of h: if ctx has ended, its Grace, because the
+// program may exit after the Unlock. Call it before h ends.
+func unhurried(ctx context.Context, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
 	switch {
 	case ctx.Done() == nil:
 		return ctx, false, func() {}
@@ -475,7 +475,7 @@ func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting con
 		waiting, stop = apartFrom(ctx, h)
 		return waiting, false, stop
 	}
-	waiting, stop = lease.Grace(ctx, t.Timing.NodeTimeout)
+	waiting, stop = lease.Grace(ctx, h.Terms().Timing.NodeTimeout)
 	return waiting, true, stop
 }
 

@@ -96,7 +96,7 @@ func (form) Counts(a claim.Answer) claim.Choice {
 
 func (f form) Standing(c claim.Count) claim.Standing {
 	won := f.Quorum(c.Granted)
-	if c.Refused|c.Failed == 0 { // as a rule
+	if c.Refused|c.Failed == 0 { // usually
 		return claim.Standing{Won: won, Explained: won}
 	}
 	return claim.Standing{

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -136,12 +135,13 @@ func copyCost(dir, checkout string) error {
 	if err != nil {
 		return err
 	}
+	_, noWire := os.Stat(filepath.Join(library, "internal", "wire"))
 	for _, file := range files {
 		text, err := os.ReadFile(file) //nolint:gosec // of this repository
 		if err != nil {
 			return err
 		}
-		if _, err := os.Stat(filepath.Join(library, "internal", "wire")); errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(noWire, os.ErrNotExist) {
 			// The checkout has the types of a node's connection in pool, as the recorded commit has.
 			text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("internal/wire"), []byte("pool")), []byte("wire."), []byte("pool."))
 		}

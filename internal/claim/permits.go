@@ -10,8 +10,8 @@ import (
 )
 
 // A Permits is the claim of a lease that tries to acquire permits. Each permit is a slot on every node: a key that one
-// lease at a time can set. A lease needs the same slots on a quorum: each node might have a free slot although quorums
-// hold all. A lease that has won has a Permit.
+// lease at a time can set. A lease needs the same slots on a quorum: otherwise each node might have a free slot,
+// although every slot is held on some quorum. A lease that has won has a Permit.
 type Permits struct {
 	*semaphore
 	value any // a string

@@ -155,7 +155,7 @@ type LateTally interface {
 	// claim.
 	Astray() Nodes
 
-	// MayWinAtOnce reports whether a new round may be won although nothing has been released since.
+	// MayWinAtOnce reports whether a new round may be won although nothing has been released after this one.
 	MayWinAtOnce() bool
 }
 

@@ -47,6 +47,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 // may succeed, see Repeat.
 func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { //nolint:contextcheck // see overdue
 	l := e.lease
+	// Over is not Keeper.Closing: one channel for all rounds would make them contend.
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
 	op, filled := quorum.Operation(e), false
 	if b := e.behindFill(); l.writes.marked(refused) != 0 {

@@ -84,7 +84,7 @@ type form struct {
 	quietly bool // without the queue, which the node denies
 }
 
-// next reports whether, and how, a release in form f must be sent again at once, for its error or nil.
+// next reports whether, and how, a release in form f that got err, or nil, must be sent again at once.
 func next(f form, err error) (form, bool) {
 	switch {
 	case err == nil:
@@ -299,8 +299,7 @@ func (rel *Release) noteDeleted(nodes claim.Nodes) {
 	if !rel.lease.WasValid(clock.Now()) {
 		return
 	}
-	r := rel.lease.writes.needRare()
-	r.mu.Lock()
+	r := rel.lease.writes.locked()
 	defer r.mu.Unlock()
 	r.failedLocked().deleted |= nodes
 }

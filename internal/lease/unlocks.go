@@ -45,7 +45,7 @@ func (u *Unlocks) Last() *Unlocking {
 // End notes how the Unlock has ended, and forgets it if nothing more can be learned. l is nil after a panic. For from
 // see Begin.
 func (u *Unlocks) End(l *Lease, from any, ok bool, err error) {
-	if (l == nil || u.lease != l) && (u.last == nil || u.last.from != from) {
+	if (l == nil || u.lease != l) && (from == nil || u.last == nil || u.last.from != from) {
 		return // the Mutex has been locked again
 	}
 	settled := ok || l == nil || l.failedRelease() == nil

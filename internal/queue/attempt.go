@@ -216,13 +216,9 @@ func (u *turn) NoQueue() { u.noQueue.Store(true) }
 
 // Barred implements lease.Turn. It is also called for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
-	w := u.waiter
-	if !w.terms.EndsIfDenied && !wire.IsWrongType(err) {
-		return
-	}
 	u.group.lines.mu.Lock()
 	defer u.group.lines.mu.Unlock()
-	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue(), true)
+	u.waiter.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue(), u.waiter.terms.EndsIfDenied)
 }
 
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
@@ -311,7 +307,7 @@ const denialLasts = 5 * time.Second
 // note notes the votes of a failed attempt, and reports whether the nodes that deny the lock leave no quorum.
 func (d *denials) note(o lease.Outcome, queued, all bool) bool {
 	switch {
-	case o.Result.Rule == nil:
+	case o.Result.Rule == nil, !all && o.Result.Count.Failed == 0:
 		return false
 	case o.Result.Won: // too late, and without votes
 		*d = denials{}

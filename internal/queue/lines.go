@@ -420,7 +420,8 @@ const silentFor = 10 * time.Second
 
 // A line holds the waiters of this process for one name, in the order of their tickets.
 //
-// Waiters with different settings stand in one line: see first and pacer.
+// Waiters with different settings stand in one line. The first must not keep the others from a free lock by its short node
+// deadline or its long retry delay: see first and pacer.
 //
 // A waiter for several names stands in the line of the name that keeps it back, in fair mode in the lines of all. It
 // talks to the nodes only if it is the first in all its lines. These have the same order, so that no two waiters stand

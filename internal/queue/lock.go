@@ -54,7 +54,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && denied.note(o, false, t.EndsIfDenied):
+	case denied.note(o, false, t.EndsIfDenied):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {

@@ -161,9 +161,6 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 
 // denied reports whether the nodes deny the lock, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
-	if !c.terms.EndsIfDenied && o.Result.Count.Failed == 0 {
-		return nil, false
-	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
 	if !c.denials.note(o, u.mayDoWithoutQueue(), c.terms.EndsIfDenied) {

@@ -791,8 +791,6 @@ func NoAnswerWithin(within time.Duration) error {
 // deadline has passed. It gives up after l.Decide, when ctx is done, when l.Over is closed, or if the votes are split
 // (see split.go). Then nodes without a vote have failed, unless ctx has ended the round. Wait is called once, and only
 // if Prepare was told so.
-//
-// The Close of a Redsync ends each lease, which closes l.Over.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only for linger
 	if r.all != nil {
