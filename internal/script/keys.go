@@ -3,8 +3,6 @@ package script
 import (
 	"strconv"
 	"strings"
-
-	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
 // sides are the ends of the keys beside a lock's own, in its slot of a Cluster, except slots, which end in a number.
@@ -60,16 +58,26 @@ func cutSlot(key string) (base string, ok bool) {
 // sideKey returns the side key of name that ends in side. The name follows its tag, or b and {b} would share a side
 // key. With a closing brace and no tag it follows an empty one, or {b} and b}:{b would.
 func sideKey(name, side string) string {
-	tag := wire.HashTag(name)
+	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {
 		return "{" + tag + "}:" + name + side
 	}
 	return "{" + name + "}" + side
 }
 
+// hashTag returns what Redis Cluster hashes of a key, "" if that is all of it.
+func hashTag(key string) string {
+	_, after, open := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(after, "}")
+	if !open || !closed {
+		return ""
+	}
+	return tag
+}
+
 // MayBePrefix reports whether prefix leaves the hash tags of names alone, or is one for all of them.
 func MayBePrefix(prefix string) bool {
-	return wire.HashTag(prefix) != "" || !strings.ContainsAny(prefix, "{}")
+	return hashTag(prefix) != "" || !strings.ContainsAny(prefix, "{}")
 }
 
 // Reserved returns the suffix of name if it is a side key of another lock, else "".
@@ -90,7 +98,7 @@ func isSideBase(base string) bool {
 	if strings.HasPrefix(base, "{") && strings.HasSuffix(base, "}") || strings.HasPrefix(base, "{}:") {
 		return true
 	}
-	tag := wire.HashTag(base)
+	tag := hashTag(base)
 	name, ok := strings.CutPrefix(base, "{"+tag+"}:")
-	return ok && tag != "" && wire.HashTag(name) == tag
+	return ok && tag != "" && hashTag(name) == tag
 }

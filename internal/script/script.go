@@ -473,8 +473,12 @@ func (r *request) ends(process Process, t Turnover, f Fence) Command {
 	} else {
 		r.args(process.argument())
 	}
-	if f.Token != 0 || t.changes() {
+	changes := t.changes()
+	if f.Token != 0 || changes {
 		r.tokenOrNone(f)
+	}
+	if !changes {
+		return r.command()
 	}
 	return r.turnover(t)
 }

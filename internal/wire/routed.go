@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,18 +115,15 @@ func (p *routedPool) Together(a, b string) bool {
 	return slot(a) == slot(b)
 }
 
-// HashTag returns the part of a key that decides where it lies, "" if the whole key does. See
+// hashed returns the part of a key that decides where it lies: its hash tag, or else the whole key. See
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags.
-func HashTag(key string) string {
+func hashed(key string) string {
 	_, after, open := strings.Cut(key, "{")
-	tag, _, closed := strings.Cut(after, "}")
-	if !open || !closed {
-		return ""
+	if tag, _, closed := strings.Cut(after, "}"); open && closed && tag != "" {
+		return tag
 	}
-	return tag
+	return key
 }
-
-func hashed(key string) string { return cmp.Or(HashTag(key), key) }
 
 // slot returns the slot of a key in a Redis Cluster: CRC-16/XMODEM of what is hashed, modulo 16384.
 func slot(key string) uint16 {
