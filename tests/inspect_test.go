@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -183,6 +184,22 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nodes whose connections are lost with the question are asked once more.
+func TestInspectAsksAgainAfterLostConnections(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		for range 2 {
+			s, err := m.Inspect(f.Context())
+			noError(f, err)
+			assert.Equal(f, redsync.StateHeld, s.State)
+			for _, n := range f.nodes[:3] {
+				n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+			}
+		}
+		f.unlock(m)
+	})
 }
 
 func TestInspectThatAsksNobody(t *testing.T) {
