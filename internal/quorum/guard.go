@@ -79,10 +79,13 @@ const maxStartError = 5 * time.Second
 func (t *tenant) meet(s *wire.Server, sent time.Time) (here time.Duration, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.isLocked(s) {
+	is := t.isLocked(s)
+	if !is {
 		t.since, t.alive = t.sinceLocked(s, sent), sent
 	}
-	t.last = s
+	if !is || s.RunID != "" || t.last.RunID == "" { // another pool of the client may be without identity
+		t.last = s
+	}
 	if sent.After(t.alive) {
 		t.alive = sent
 	}
@@ -107,14 +110,16 @@ func (t *tenant) sinceLocked(s *wire.Server, sent time.Time) time.Time {
 	return time.Time{}
 }
 
-// isLocked reports whether s is t. Without a RunID their starts must agree, by the wall clock if the client was
-// suspended.
+// isLocked reports whether s is t. If one of them has no RunID, their starts must agree, by the wall clock if the client
+// was suspended.
 func (t *tenant) isLocked(s *wire.Server) bool {
 	switch {
-	case t.last == nil || t.last.RunID != s.RunID:
+	case t.last == nil:
 		return false
-	case t.last == s || s.RunID != "":
+	case t.last == s:
 		return true
+	case t.last.RunID != "" && s.RunID != "":
+		return t.last.RunID == s.RunID
 	}
 	now, then := clock.Of(s.At), clock.Of(t.last.At)
 	ran := s.Uptime - t.last.Uptime

@@ -74,6 +74,13 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	require.NoError(t, at(server("", 20*sec), time.Minute), "it began after the last answer")
 	require.Error(t, at(server("told", -time.Hour), time.Minute))
 
+	// Of two pools of one client, only one may tell.
+	n = &guard{sec, &tenant{}}
+	for i, id := range []string{"", "first", "", "first", ""} {
+		require.NoError(t, at(server(id, -time.Hour), time.Duration(i)*sec))
+	}
+	require.ErrorContains(t, at(server("second", -time.Hour), 5*sec), "its address has led to another server for 0s")
+
 	// While the client is suspended, its monotonic clock stands still.
 	defer clock.Step(func(i clock.Instant) clock.Instant {
 		if i.Wall.After(now.Add(time.Minute)) {

@@ -116,7 +116,7 @@ func (p *batchPool) load(req *Request, reply Reply) {
 func (p *batchPool) learn(ctx context.Context, client *redis.Client) {
 	var err error // the next PING tries again
 	defer recovered(&err)
-	if p.asked.Load() {
+	if p.asked.Load() || p.Anonymous {
 		return
 	}
 	info, _ := client.Do(ctx, "info", "server").Text()

@@ -270,6 +270,9 @@ func (f *follower) look(l *look) {
 			unnamed.Reset(greetPatience)
 		},
 		ask: func(ctx context.Context, cn *redis.Conn, _ *ownConn) error {
+			if !identifies(f.user) {
+				return nil
+			}
 			if info, err := cn.Do(ctx, "info", "server").Text(); err == nil {
 				at.runID = field(info, "run_id")
 			}
@@ -347,4 +350,11 @@ func moved(ctx context.Context, err error) error {
 		return errMoved
 	}
 	return err
+}
+
+func identifies(user *redis.Client) bool {
+	streams.Lock()
+	defer streams.Unlock()
+	s := streams.running[user]
+	return s != nil && s.identified.Load()
 }

@@ -72,19 +72,22 @@ func TestFollow(t *testing.T) {
 		address oddAddr // where the client's dial leads then
 		denied  int     // how often the nodes deny INFO
 		moves   bool
+		config  Config
 	}{
-		"another node":                         {"10.0.0.2:1", 0, true},
-		"another node without a name":          {"10.0.0.2:1", 100, true},
-		"another node, through the same proxy": {"10.0.0.1:1", 0, true},
-		"the same node":                        {"10.0.0.1:1", 0, false},
-		"the same node without a name":         {"10.0.0.1:1", 100, false},
-		"the same node has a second address":   {"10.0.0.2:1", 0, false},
+		"another node":                         {"10.0.0.2:1", 0, true, Config{}},
+		"another node without a name":          {"10.0.0.2:1", 100, true, Config{}},
+		"another node, and nobody asks":        {"10.0.0.2:1", 0, true, Config{Anonymous: true}},
+		"another node, through the same proxy": {"10.0.0.1:1", 0, true, Config{}},
+		"the same node":                        {"10.0.0.1:1", 0, false, Config{}},
+		"the same node without a name":         {"10.0.0.1:1", 100, false, Config{}},
+		"the same node, and nobody asks":       {"10.0.0.1:1", 0, false, Config{Anonymous: true}},
+		"the same node has a second address":   {"10.0.0.2:1", 0, false, Config{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sentinelClient(t, func(s *sentinelScene) {
 				s.refuses("info", c.denied, "NOPERM")
 				s.next.On("info", c.denied, embedded.Fault{Err: "NOPERM"})
-				p, e := New(s.user, Config{}), NewEar(s)
+				p, e := New(s.user, c.config), NewEar(s)
 				sub := listenTo(s, p, e)
 				e.Hears("subscribed")
 				first := answer(s, p, "set", "k", "of the first").Conn
@@ -125,6 +128,7 @@ func TestFollow(t *testing.T) {
 				p.CloseIdle()
 				synctest.Wait()
 				require.Empty(s, followers.of)
+				require.Equal(s, c.config.Anonymous, s.Commands("info")+s.next.Commands("info") == 0)
 			})
 		})
 	}

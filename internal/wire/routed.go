@@ -271,7 +271,7 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 	}
 	opt := ownOptions(like.client.Options())
 	opt.Addr = addr
-	client := redis.NewClient(opt)
+	client := p.cluster.Options().NewClient(opt)
 	_ = client.Close()
 	return p.addLocked(addr, client)
 }

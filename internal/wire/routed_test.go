@@ -72,6 +72,21 @@ func says(words string) peer {
 	})
 }
 
+// A node that a redirection names is opened as the client would open it.
+func TestRedirectionAsksNewClient(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := newOf(t, cast{firstOfCast: says("-MOVED 5 announced:1"), secondOfCast: says("+here")}.client(func(o *redis.ClusterOptions) {
+			o.NewClient = func(node *redis.Options) *redis.Client {
+				if node.Addr == "announced:1" {
+					node.Addr = secondOfCast
+				}
+				return redis.NewClient(node)
+			}
+		}))
+		require.Equal(t, "here", ask(t, p, "get", "key").Value)
+	})
+}
+
 // The user closes the client while it looks for the nodes.
 func TestRoutedClientClosedMeanwhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {

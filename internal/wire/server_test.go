@@ -158,6 +158,10 @@ func TestInfoIsNotSentIfNobodyAsks(t *testing.T) {
 		require.Nil(s, answer(s, anonymous, "ping").Server)
 		require.Equal(s, 2, s.opened())
 	})
+	bubble(t, func(s *scene) {
+		answer(s, New(s.client(), Config{Anonymous: true, ViaClient: true}), "ping")
+		require.Zero(s, s.Commands("info"))
+	})
 	bubble(t, func(s *scene) { // and comes when the connection has asked its questions, and is not in use yet
 		var client *redis.Client
 		later := make(replies, 1)

@@ -108,7 +108,7 @@ const behindSilence = 500 * time.Millisecond
 
 func (p *streamPool) IsBehind() bool {
 	s := p.last.Load()
-	return s != nil && s.owed.Load() >= int64(p.Outstanding/4) && s.silent() < behindSilence
+	return s != nil && s.owed.Load() >= int64(max(p.Outstanding/4, 1)) && s.silent() < behindSilence
 }
 
 func (p *streamPool) isIdle() bool {
