@@ -105,7 +105,7 @@ func WithName(name string) Option {
 //
 // It is for proxies that end the connection at INFO, and for nodes whose run_id does not distinguish servers, such as
 // some managed services and clones of one virtual machine: without it a Redsync takes them for one server, and fails
-// with redsync.ErrDuplicateNode. Nodes without a run_id, or with zeros alone, do not need it.
+// with redsync.ErrDuplicateNode, or does not follow a failover by Sentinel. Nodes without a run_id, or with zeros alone, do not need it.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool
 // leads to a server of its own. Two pools with one address or one client are still refused.
@@ -114,8 +114,8 @@ func WithoutIdentity() Option {
 }
 
 // WithoutNativeCommands makes the pool run scripts also on servers with commands that do the same at less cost: DELEX
-// and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0 and MSETEX of 9.1. A pool uses them where the version in INFO has
-// them, and a connection that refuses one goes on with scripts.
+// and MSETEX of Redis 8.4, DELIFEQ of Valkey 9.0 and MSETEX of 9.1. The pool of a *redis.Client uses them where the
+// version in INFO has them. After a refusal a connection goes on with scripts.
 func WithoutNativeCommands() Option {
 	return func(c *config) { c.NoNatives = true }
 }

@@ -19,9 +19,9 @@
 // connection.
 //
 // The pool gives up a connection that owes answers and is silent for ReadTimeout, 5 s at most. It tries a second one
-// earlier, because a firewall or a NAT may have forgotten the first. It also replaces a connection after
-// ConnMaxLifetime, and after NOAUTH or READONLY: only a new one uses new credentials and looks up the host name again.
-// After repeated failures to connect it pauses for 100 ms between attempts, and commands fail at once.
+// earlier, because a firewall or a NAT may have forgotten the first. It also replaces the connection that
+// carries commands after ConnMaxLifetime, NOAUTH or READONLY: only a new one uses new credentials and looks up the host
+// name again. After repeated failures to connect it pauses for 100 ms between attempts, and commands fail at once.
 //
 // Of a *redis.ClusterClient and a *redis.Ring the pool learns which server has a key. It has a connection to each, and
 // follows MOVED and ASK itself, at most MaxRedirects times. A frozen server delays no command to another.
