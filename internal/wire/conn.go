@@ -113,7 +113,7 @@ func connect(ctx context.Context, q *queue, sign func()) (*conn, error) {
 	}
 	if opt.Addr == ofSentinel {
 		following, leave := context.WithCancelCause(ctx)
-		c.follows = followClient(following, user, func() { leave(errMoved) })
+		c.follows = followClient(following, user, q.named.Load(), func() { leave(errMoved) })
 		ctx = following
 	}
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, heeds: c.heed.wanted}
@@ -150,12 +150,12 @@ func connect(ctx context.Context, q *queue, sign func()) (*conn, error) {
 
 const loadsScript = "SCRIPT LOAD"
 
-func (q *queue) opener() opener {
+func (q *queue) opener() opener[*conn] {
 	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, sign) }
 }
 
-func (q *queue) search(pace time.Duration) *search {
-	return &search{open: q.opener(), distance: &q.distance, pace: pace}
+func (q *queue) search(pace time.Duration) *search[*conn] {
+	return &search[*conn]{open: q.opener(), distance: &q.distance, pace: pace}
 }
 
 // serve carries requests until the connection has ended and each has its reply. It returns the successor.
@@ -356,7 +356,7 @@ func (c *conn) checkSilence() {
 
 // replace searches for a second connection while c stays silent, and gives c up if it finds one. To spare a slow node,
 // the next search begins when all tries of this one have ended.
-func (c *conn) replace(ctx context.Context, d *second, s *search) {
+func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
 	next := s.run(ctx)
 	if next != nil {
 		next.cancel = d.cancel

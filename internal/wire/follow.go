@@ -84,6 +84,7 @@ type follower struct {
 type look struct {
 	began time.Time
 	told  bool  // the client has closed connections
+	named bool  // it asks which server is there
 	at    place // guarded by the follower's mu
 	done  chan struct{}
 }
@@ -93,6 +94,7 @@ type followed struct {
 	*follower
 	began time.Time
 	leave func()
+	named bool // run_ids count: see pool.WithoutIdentity
 
 	// Guarded by the follower's mu.
 	open bool
@@ -101,7 +103,7 @@ type followed struct {
 }
 
 // followClient makes a connection, not yet dialed, follow its client until ctx ends. dialing ends the dial.
-func followClient(ctx context.Context, user *redis.Client, dialing func()) *followed {
+func followClient(ctx context.Context, user *redis.Client, named bool, dialing func()) *followed {
 	followers.Lock()
 	defer followers.Unlock()
 	f := followers.of[user]
@@ -114,7 +116,7 @@ func followClient(ctx context.Context, user *redis.Client, dialing func()) *foll
 		followers.of[user] = f
 		go f.run() //nolint:contextcheck // it lives as long as its connections
 	}
-	c := &followed{follower: f, began: time.Now(), leave: dialing}
+	c := &followed{follower: f, began: time.Now(), leave: dialing, named: named}
 	f.mu.Lock()
 	f.conns[c] = struct{}{}
 	f.mu.Unlock()
@@ -140,7 +142,7 @@ func (c *followed) forget() {
 // has led elsewhere, it must not be used.
 func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	at := place{address: remoteAddress(conn)}
-	if server != nil {
+	if server != nil && c.named {
 		at.runID = server.RunID
 	}
 	c.mu.Lock()
@@ -227,6 +229,9 @@ func (f *follower) mayLook(now time.Time) bool {
 // begin begins a look. The caller holds mu.
 func (f *follower) begin(now time.Time, told bool) {
 	f.latest = &look{began: now, told: told, done: make(chan struct{})}
+	for c := range f.conns {
+		f.latest.named = f.latest.named || c.named
+	}
 	f.under++
 	go f.look(f.latest)
 }
@@ -270,7 +275,7 @@ func (f *follower) look(l *look) {
 			unnamed.Reset(greetPatience)
 		},
 		ask: func(ctx context.Context, cn *redis.Conn, _ *ownConn) error {
-			if !identifies(f.user) {
+			if !l.named {
 				return nil
 			}
 			if info, err := cn.Do(ctx, "info", "server").Text(); err == nil {
@@ -329,7 +334,7 @@ func dialFollowing(parent context.Context, user *redis.Client, channel string) (
 	for {
 		ctx, end := context.WithCancelCause(parent) // parent ends with the connection
 		leave := func() { end(errMoved) }
-		follows := followClient(ctx, user, leave)
+		follows := followClient(ctx, user, false, leave)
 		w, err := dialWire(ctx, user, channel, "")
 		if err == nil {
 			err = follows.opened(w.Conn, nil, leave)
@@ -350,11 +355,4 @@ func moved(ctx context.Context, err error) error {
 		return errMoved
 	}
 	return err
-}
-
-func identifies(user *redis.Client) bool {
-	streams.Lock()
-	defer streams.Unlock()
-	s := streams.running[user]
-	return s != nil && s.identified.Load()
 }

@@ -77,6 +77,7 @@ func TestFollow(t *testing.T) {
 		"another node":                         {"10.0.0.2:1", 0, true, Config{}},
 		"another node without a name":          {"10.0.0.2:1", 100, true, Config{}},
 		"another node, and nobody asks":        {"10.0.0.2:1", 0, true, Config{Anonymous: true}},
+		"another node with the same name":      {"10.0.0.2:1", 0, true, Config{Anonymous: true, Guard: time.Second}},
 		"another node, through the same proxy": {"10.0.0.1:1", 0, true, Config{}},
 		"the same node":                        {"10.0.0.1:1", 0, false, Config{}},
 		"the same node without a name":         {"10.0.0.1:1", 100, false, Config{}},
@@ -87,6 +88,10 @@ func TestFollow(t *testing.T) {
 			sentinelClient(t, func(s *sentinelScene) {
 				s.refuses("info", c.denied, "NOPERM")
 				s.next.On("info", c.denied, embedded.Fault{Err: "NOPERM"})
+				if c.config.Guard > 0 {
+					s.TellRunID("run_id:constant\r\n")
+					s.next.TellRunID("run_id:constant\r\n")
+				}
 				p, e := New(s.user, c.config), NewEar(s)
 				sub := listenTo(s, p, e)
 				e.Hears("subscribed")
@@ -128,7 +133,7 @@ func TestFollow(t *testing.T) {
 				p.CloseIdle()
 				synctest.Wait()
 				require.Empty(s, followers.of)
-				require.Equal(s, c.config.Anonymous, s.Commands("info")+s.next.Commands("info") == 0)
+				require.Equal(s, c.config.Anonymous && c.config.Guard == 0, s.Commands("info")+s.next.Commands("info") == 0)
 			})
 		})
 	}

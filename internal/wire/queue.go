@@ -34,6 +34,7 @@ type queue struct {
 	elsewhere atomic.Pointer[string]   // address of the next connection, if not the client's own
 
 	identified atomic.Bool // a pool wants to know which server answers
+	named      atomic.Bool // and it goes by the run_id
 	connected  atomic.Bool // a connection has been tried
 
 	// cutAtScripts is when a connection last ended in place of the answer to SCRIPT LOAD.

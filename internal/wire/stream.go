@@ -83,6 +83,9 @@ func (p *streamPool) running() (*stream, error) {
 		}
 		streams.running[p.client] = s
 	}
+	if !p.Anonymous {
+		s.named.Store(true)
+	}
 	if (!p.Anonymous || p.Guard > 0) && !s.identified.Swap(true) {
 		s.identify(s.conn.Load())
 	}
@@ -289,7 +292,7 @@ func (s *stream) connect() (*conn, error) {
 }
 
 // searchBeside searches while first gives no sign of life. It may return nil.
-func (s *stream) searchBeside(first *try, pace time.Duration) *conn {
+func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	ctx, stop := context.WithCancel(s.life)
 	found := make(chan *conn, 1)
 	select {

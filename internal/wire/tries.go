@@ -44,14 +44,14 @@ const (
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
-// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it.
-type opener func(ctx context.Context, sign func()) (*conn, error)
+// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it. T keeps this file free of conn.
+type opener[T any] func(ctx context.Context, sign func()) (T, error)
 
 // A try opens one connection, in a goroutine of its own, because a user's Dialer may hang.
-type try struct {
+type try[T any] struct {
 	cancel context.CancelFunc // ends the try, and the connection that it has opened
 	done   chan struct{}      // closed once opened and err are set
-	opened *conn
+	opened T
 	err    error
 
 	began   time.Time
@@ -60,8 +60,8 @@ type try struct {
 	longest time.Duration // the longest wait for one; read when the try has ended
 }
 
-func (open opener) begin(ctx context.Context) *try {
-	t := &try{began: time.Now(), given: make(chan struct{}, 1), done: make(chan struct{}), err: errAbandoned}
+func (open opener[T]) begin(ctx context.Context) *try[T] {
+	t := &try[T]{began: time.Now(), given: make(chan struct{}, 1), done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
 		defer close(t.done) // also if a Dialer ends this goroutine
@@ -70,7 +70,7 @@ func (open opener) begin(ctx context.Context) *try {
 	return t
 }
 
-func (t *try) sign() {
+func (t *try[T]) sign() {
 	now := int64(time.Since(t.began))
 	t.longest = max(t.longest, time.Duration(now-t.last.Swap(now)))
 	select {
@@ -103,7 +103,7 @@ func (d *distance) pace(atLeast time.Duration) time.Duration {
 }
 
 // outlive waits until t has ended, and reports true, or has been silent for pace.
-func (t *try) outlive(pace time.Duration) bool {
+func (t *try[T]) outlive(pace time.Duration) bool {
 	timer := time.NewTimer(pace)
 	defer timer.Stop()
 	for {
@@ -120,7 +120,7 @@ func (t *try) outlive(pace time.Duration) bool {
 	}
 }
 
-func (t *try) ended() bool {
+func (t *try[T]) ended() bool {
 	select {
 	case <-t.done:
 		return true
@@ -130,16 +130,16 @@ func (t *try) ended() bool {
 }
 
 // A search opens connections one after another until one is open.
-type search struct {
-	open      opener
+type search[T any] struct {
+	open      opener[T]
 	distance  *distance
 	pace      time.Duration
-	overtaken []*try // given up, not known to have ended, in order
+	overtaken []*try[T] // given up, not known to have ended, in order
 }
 
 // run returns the first connection that a try has opened, none if ctx has ended. A try begins one pace after the last
 // one, or when that is given up.
-func (s *search) run(ctx context.Context) *conn {
+func (s *search[T]) run(ctx context.Context) (opened T) {
 	for ctx.Err() == nil {
 		t := s.open.begin(ctx)
 		if t.outlive(s.pace) && t.err == nil {
@@ -154,11 +154,11 @@ func (s *search) run(ctx context.Context) *conn {
 		}
 		sleep(ctx, max(lastLook, pause))
 	}
-	return nil
+	return opened
 }
 
 // overtake waits until t, which was given up, has ended, or else for room for another try.
-func (s *search) overtake(ctx context.Context, t *try) {
+func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
@@ -167,7 +167,7 @@ func (s *search) overtake(ctx context.Context, t *try) {
 	case <-timer.C:
 	}
 	s.pace = max(s.pace, maxPace)
-	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try).ended), t)
+	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try[T]).ended), t)
 	if len(s.overtaken) >= maxOvertaken {
 		select {
 		case <-s.overtaken[0].done:
@@ -176,7 +176,7 @@ func (s *search) overtake(ctx context.Context, t *try) {
 	}
 }
 
-func (s *search) wait() {
+func (s *search[T]) wait() {
 	for _, t := range s.overtaken {
 		<-t.done
 	}
