@@ -33,9 +33,9 @@ func WithTries(tries int) Option {
 	})
 }
 
-// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the tries: d, more than 0. More than the expiry outwaits a crashed
-// holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work is not bounded. After a lost term,
-// Lead waits for up to d again.
+// WithWait sets how long Lock, Do and Lead wait for the lock, whatever the tries: d, more than 0. More than the
+// expiry outwaits a crashed holder. The error is ErrFailed or ErrNoQuorum, never that of a deadline. The work is not
+// bounded. After a lost term, Lead waits for up to d again.
 //
 // It has no effect on TryLock and TryDo. WithWait and WithTries exclude each other on one Mutex; either replaces the
 // other one of Redsync.With.

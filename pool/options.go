@@ -105,7 +105,8 @@ func WithName(name string) Option {
 //
 // It is for proxies that end the connection at INFO, and for nodes whose run_id does not distinguish servers, such as
 // some managed services and clones of one virtual machine: without it a Redsync takes them for one server, and fails
-// with redsync.ErrDuplicateNode, or does not follow a failover by Sentinel. Nodes without a run_id, or with zeros alone, do not need it.
+// with redsync.ErrDuplicateNode, or does not follow a failover by Sentinel. Nodes without a run_id, or with zeros
+// alone, do not need it.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make sure that each pool
 // leads to a server of its own. Two pools with one address or one client are still refused.

@@ -14,7 +14,8 @@ import (
 )
 
 // A Group is what Redsyncs of one process share if they have the same clients in the same order, and the same rule:
-// what is a quorum by one may be none by another. A program may call New for every request. A Redsync whose pools do not tell their clients has its own group.
+// what is a quorum by one may be none by another. A program may call New for every request. A Redsync whose pools do
+// not tell their clients has its own group.
 type Group struct {
 	Process script.Process // identifies this process's waiters to the nodes
 	Tokens  lease.Tokens

@@ -44,7 +44,8 @@ const (
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
-// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it. T keeps this file free of conn.
+// An opener opens a connection, and calls sign at each sign of life. The end of ctx closes it. T
+// keeps this file free of conn.
 type opener[T any] func(ctx context.Context, sign func()) (T, error)
 
 // A try opens one connection, in a goroutine of its own, because a user's Dialer may hang.
