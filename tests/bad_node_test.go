@@ -378,6 +378,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 }
 
 func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	t.Run("short node deadlines", func(t *testing.T) { playBadNodes(t, patience) })
 	t.Run("long node deadlines", func(t *testing.T) {

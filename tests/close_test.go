@@ -139,6 +139,7 @@ func locksMany(t *testing.T, rs *redsync.Redsync) {
 }
 
 func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
+	parallelComputing(t)
 	for frozen, want := range map[bool]time.Duration{ // of the third node
 		false: 200 * ms, // four node deadlines
 		true:  250 * ms, // Close returns one node deadline after it has sent the last release
@@ -244,6 +245,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
 // Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
+	alone(t)
 	for _, option := range []redsync.Option{forever, withShared} {
 		play(t, func(f field) {
 			wall := clocktest.StepWall(f.T)

@@ -76,6 +76,7 @@ var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
 
 // The rows are those of the table in docs/nodes.md. Each call works after a rest and at once, for each kind of lock.
 func TestCallsToFarNodes(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	at, every := 0, testlength.InGate(15, 9, 5, 1) // no divisors of the number of calls and kinds
 	for _, c := range []struct {

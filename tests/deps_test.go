@@ -62,6 +62,7 @@ type listedPackage struct {
 // TestImportsRunOneWay holds the import directions: the library -> queue -> lease -> quorum -> claim ->
 // script -> wire -> go-redis; pool -> wire; fencing -> go-redis; redsynctest and everything else -> the library.
 func TestImportsRunOneWay(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	seen := 0
 	for _, p := range goList(t, "./...") {
@@ -81,6 +82,7 @@ func TestImportsRunOneWay(t *testing.T) {
 // TestProgramsDoNotGetWhatIsForTests looks at everything that the packages that programs import, import, directly or
 // not.
 func TestProgramsDoNotGetWhatIsForTests(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for _, p := range goList(t, "-deps", ".", "./pool", "./fencing", "./observe") {
 		assert.False(t, matches(forTests, p.ImportPath), "%s is for tests alone", p.ImportPath)

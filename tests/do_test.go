@@ -25,6 +25,7 @@ var errWork = errors.New("work went wrong")
 // A function that returns the cause of its context returns the very loss that Do tells of. A loss is told of whatever the
 // function returns, and work that has run must not look like work that another process does.
 func TestALossThatTheFunctionReturnsIsSaidOnce(t *testing.T) {
+	parallelComputing(t)
 	for name, call := range map[string]func(k kit, ctx context.Context, fn work) error{
 		"Do":    func(k kit, ctx context.Context, fn work) error { return k.Do(ctx, "lock", fn) },
 		"TryDo": func(k kit, ctx context.Context, fn work) error { return k.ran(k.TryDo(ctx, "lock", fn)) },
@@ -266,6 +267,7 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 
 // The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
 func TestManyDosOfOneMutex(t *testing.T) {
+	parallelComputing(t)
 	inEachMode(t, onKit, func(k kit, mode opts) {
 		m := k.NewMutex("lock", append(mode, forever)...)
 		inside, count := 0, 0
@@ -333,6 +335,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 
 // Do of a Mutex that adopts a lock extends that lock. A second Do does not adopt again: it locks.
 func TestDoAdopts(t *testing.T) {
+	parallelComputing(t)
 	for _, adopt := range []func(s redsync.Sequencer) redsync.Option{
 		withSequencer, func(s redsync.Sequencer) redsync.Option { return withValue(s.Value) },
 	} {

@@ -150,6 +150,7 @@ func inText(words string) func(error) bool {
 // mean something else here, so their rows have their words alone. Where redsync v4 says "taken" although nobody else has
 // the lock, this library does not.
 func TestErrorsMatchAsThoseOfRedsyncV4(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	const (
 		taken   = "(ErrTaken), switch, As(ErrTaken), taken"

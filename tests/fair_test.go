@@ -18,6 +18,7 @@ import (
 // WithPriority.
 
 func TestFairOrderIsThatOfTheCalls(t *testing.T) {
+	parallelComputing(t)
 	for seed := range uint64(testlength.InGate(1, 2, 4, 4)) { //nolint:gosec // it is not negative
 		playAs(t, fmt.Sprint(seed), func(f field) {
 			r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test repeats itself

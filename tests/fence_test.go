@@ -186,6 +186,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 // A majority restarts empty, while the clock of one process is ahead of the other's by the most that is allowed. Without
 // the guard, the order of the tokens depends on the clocks.
 func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for guarded, options := range guards {
 		for _, skew := range []time.Duration{0, 10 * sec} {
@@ -393,6 +394,7 @@ func (f field) locksThrice(rs *redsync.Redsync, kind string, last uint64) uint64
 // Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
 // other node. Observers are told once.
 func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for kind := range fencedKinds {
 		for i, poison := range poisons {
@@ -425,6 +427,7 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 // A quorum of nodes has such a register. Nobody gets a token from it that is 2^63 or more. Below that, the clock of a
 // client was wrong: the next token is just high enough for a quorum.
 func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	numbers := strings.NewReplacer("over", "18446744073709551615", "wrong", "1000000000000000",
 		"poison", "1500000000000000", "highest", "9223372036854775807")
@@ -541,6 +544,7 @@ func liar(lie func(proposal uint64) []any) *scripted.Node {
 // One node of five lies about its register. Tokens stay clock readings, no register of the others rises above the clock,
 // and Locks of every kind go on, with the liar and without it.
 func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	const end = uint64(1<<63 - 3)
 	lies := map[string]func(proposal uint64) []any{}

@@ -319,6 +319,7 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 // three nodes have granted, and that was extended once, outlives that one of them goes down. It is extended soon after the
 // fill.
 func TestExtensionsCountOldFills(t *testing.T) {
+	parallelComputing(t)
 	for name, bad := range map[string]func(f field, nodes ...int){"down": field.kill, "frozen": field.freeze} {
 		for _, after := range []time.Duration{1200 * ms, 3 * sec, 5 * sec} {
 			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {

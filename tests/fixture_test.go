@@ -51,6 +51,7 @@ type kit struct {
 // onKit runs f in a bubble.
 func onKit(t *testing.T, f func(k kit)) {
 	t.Helper()
+	besideOthers(t)
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
 		f(kit{user{t, nodes.Redsync()}, nodes})
@@ -85,6 +86,7 @@ type field struct {
 // play runs f in a bubble. No goroutine may be left running at its end.
 func play(t *testing.T, f func(f field)) {
 	t.Helper()
+	besideOthers(t)
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(5)
 		t.Cleanup(func() {
@@ -136,12 +138,29 @@ func (c turning) Err() error {
 var computing = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // parallelComputing is t.Parallel for a CPU-bound test. It leaves processors to the tests that run beside it and wait
-// for real servers.
+// for real servers. For a test that is already parallel it does nothing.
 func parallelComputing(t *testing.T) {
 	t.Helper()
+	if _, is := inParallel.LoadOrStore(t, true); is {
+		return
+	}
 	t.Parallel()
 	computing <- struct{}{}
 	t.Cleanup(func() { <-computing })
+}
+
+// alone lets no test run beside t, which changes what all tests share.
+func alone(t *testing.T) { inParallel.Store(t, true) }
+
+// inParallel has the tests that have called parallelComputing, and those for which it does nothing.
+var inParallel sync.Map
+
+// besideOthers is parallelComputing, except for a part of a test: what a test says about its parts comes behind them.
+func besideOthers(t *testing.T) {
+	t.Helper()
+	if !strings.Contains(t.Name(), "/") {
+		parallelComputing(t)
+	}
 }
 
 // process returns a Redsync with connections of its own. It has not met any node: no node has answered it yet.

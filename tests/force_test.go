@@ -37,6 +37,7 @@ func channelOf(h redsync.Holder) string { return fmt.Sprintf("redsync:%016d", h.
 
 // The next in line has the lock at once.
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		for _, owner := range []opts{nil, {withOwner("worker-7@host")}} {
@@ -63,6 +64,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 
 // Who learns when: the table of ForceUnlock. A force takes keys away that would stay after Unlock, or after a loss.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
+	parallelComputing(t)
 	const trip = 2 * hop
 	owner := withOwner("w")
 	for name, c := range map[string]struct {
@@ -259,6 +261,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 // which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
 // that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, option := range map[string]redsync.Option{"plain": forever, "seen": forever, "readers": withShared} {
 		step := time.Duration(testlength.InGate(8, 4, 2, 1)) * ms

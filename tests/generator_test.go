@@ -182,6 +182,7 @@ var sameValue = map[string]func(f field, constant redsync.Option){
 }
 
 func TestAValueOfTheUsersOwnComesBack(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, use := range sorted(sameValue) {
 		t.Run(name, func(t *testing.T) { play(t, func(f field) { use(f, repeating(rand.Text())) }) })

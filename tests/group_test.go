@@ -1,8 +1,8 @@
 package redsync_test
 
 import (
-	"bytes"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,11 +63,17 @@ func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 // subscriptions counts the goroutines that keep a subscription.
 func subscriptions() int { return inStacks("wire.(*Subscription).run(") }
 
-// inStacks counts what in the stacks of all goroutines.
-func inStacks(what string) int {
+// inStacks counts what in the stacks of the goroutines of this bubble, the head line of each included.
+func inStacks(what string) (count int) {
 	stacks := make([]byte, 1<<22)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte(what))
+	all := strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n")
+	own, _, _ := strings.Cut(all[0], "\n") // "goroutine 7 [running, synctest bubble 3]:"
+	for _, stack := range all {
+		if head, _, _ := strings.Cut(stack, "\n"); strings.HasSuffix(head, own[strings.LastIndex(own, ","):]) {
+			count += strings.Count(stack, what)
+		}
+	}
+	return count
 }
 
 // The subscriptions end when the last Redsync on these clients is closed. play checks that nothing is left.

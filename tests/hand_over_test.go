@@ -109,6 +109,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 }
 
 func TestNoHandOver(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	value := withGenValueFunc(func() (string, error) { return fmt.Sprint(rand.Uint64()), nil }) //nolint:gosec // no secret
 	short := withExpiry(100 * ms)

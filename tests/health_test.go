@@ -48,6 +48,7 @@ func (u user) uses() {
 // A node that refuses to write still executes the releases, which find nothing there. It is down until it takes the key
 // of a lock again.
 func TestNodeDownAndUpAreToldOnce(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	const lost, given, oom, noperm = "connection", "no reply for 5s", "OOM command not allowed when used memory > 'maxmemory'.",
 		"NOPERM User locker has no permissions to run the 'set' command"

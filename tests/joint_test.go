@@ -91,6 +91,7 @@ func digits(text string) (all []int) {
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, c := range map[string]struct {
 		before, after, frozen string // a digit for each node
@@ -332,6 +333,7 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 }
 
 func TestOpenJoint(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	opens := func(before, after string, options ...redsync.Option) error { // ports
 		_, err := redsync.OpenJoint(limited(t, sec), strings.Fields(before), strings.Fields(after), options...)

@@ -134,13 +134,13 @@ func whatFails(t *testing.T, process func() *redsync.Redsync) (fails, said strin
 
 // Each cell of the table is true.
 func TestNodesThatLackACommand(t *testing.T) {
+	parallelComputing(t)
 	for _, row := range lackings(t) {
 		for how, cell := range row.cells {
 			if cell == "-" {
 				continue
 			}
 			t.Run(fmt.Sprint(row.commands, how), func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					nodes := embedded.Start(3)
 					defer time.Sleep(time.Minute)
@@ -170,6 +170,7 @@ func TestNodesThatLackACommand(t *testing.T) {
 
 // Real servers without a command say and do the same.
 func TestServersThatLackACommand(t *testing.T) {
+	t.Parallel()
 	for _, row := range lackings(t) {
 		if c := row.commands[0]; len(row.commands) > 1 || c == "HELLO" || c == "PING" { // realredis needs PING
 			continue

@@ -343,6 +343,7 @@ const (
 // TestTakeOver shows the bounds of docs/leaders.md. A process that is cut off plays one that has died. The leader dies, or
 // also the first of the queue, or the first two.
 func TestTakeOver(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for _, c := range []struct {
 		die   int // how many candidates die, in the order of the queue; the leader is the first

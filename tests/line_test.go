@@ -15,6 +15,7 @@ import (
 // This file shows the line in which the waiters of one process stand.
 
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	const waiters = 30
 	for name, options := range map[string]opts{

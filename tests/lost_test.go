@@ -58,6 +58,7 @@ func partitioned(nodes embedded.Nodes, hole *atomic.Bool) *redsync.Redsync {
 // The holder must learn of the loss before anybody else can have the lock. It learns earlier by the drift, and by the
 // time between the start of its last command and the nodes' execution of that command.
 func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	var hole *atomic.Bool
 	for name, fault := range map[string]func(f field){
@@ -190,6 +191,7 @@ func (u user) ended(ctx context.Context) error {
 }
 
 func TestContextEndsWithTheHold(t *testing.T) {
+	parallelComputing(t)
 	for name, c := range map[string]struct {
 		end func(k kit, m *redsync.Mutex)
 		is  []error // nil: the cause is context.Canceled
@@ -360,6 +362,7 @@ func (k kit) limited(ctx context.Context, d time.Duration) context.Context {
 
 // A call whose context belongs to the lock does what it does with a context that does not.
 func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
 		t.Helper()

@@ -612,6 +612,7 @@ func texts(page string) map[string]*regexp.Regexp {
 
 // docs/errors.md has each error that is provoked, and nothing else. docs/operating.md has each line of the log.
 func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	patterns, seen := texts(read(t, "../docs/errors.md")), map[string]bool{}
 	row, rows := regexp.MustCompile("(?m)^\\| (Error|Warn|Info) \\| (`[^`]+`)"), map[string]bool{} // whether it was seen

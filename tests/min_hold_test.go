@@ -55,6 +55,7 @@ func (f field) taken() {
 // Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than
 // the expiry.
 func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		for _, expiry := range []time.Duration{8 * sec, minute} {
@@ -297,6 +298,7 @@ func TestMinHoldUndoesLateExtensions(t *testing.T) {
 // The rest of the minimal hold is measured by the monotonic clock. With the wall clock, a step forward would end it
 // early.
 func TestMinHoldAndAWallClockSetForward(t *testing.T) {
+	alone(t)
 	play(t, func(f field) {
 		wall := clocktest.StepWall(f.T)
 		m := f.held(resting, lasting)

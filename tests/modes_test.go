@@ -422,6 +422,7 @@ var environments = map[string]struct {
 // works and leaves nothing, or every operation fails with an error that names both sides. From the gate on, all
 // pairs are tried; before it, some pairs, and those that exclude each other, in one environment.
 func TestOptionsGoTogether(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	rows, every := optionRows(), testlength.InGate(9, 4, 1, 1)
 	for title, e := range environments {

@@ -91,6 +91,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 
 // On a Cluster and a Ring, all names must lie in one slot. Lock checks that before it sends anything.
 func TestNamesOfAMultiThatLieApart(t *testing.T) {
+	parallelComputing(t)
 	for _, client := range []redis.UniversalClient{
 		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}),
 		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: hour}),

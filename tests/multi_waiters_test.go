@@ -13,6 +13,7 @@ import (
 // In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
 // matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
+	parallelComputing(t)
 	fair := patient(withFair, lasting)
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
 		playAs(t, "held by "+how, func(f field) {

@@ -184,6 +184,7 @@ func TestNativeReleaseTellsWaiters(t *testing.T) {
 // A node that refuses a command runs the script instead: no vote is lost, nothing is executed twice, and the connection
 // asks once.
 func TestNativeCommandsThatAreRefused(t *testing.T) {
+	parallelComputing(t)
 	for how, lack := range map[string]embedded.Lack{"missing": embedded.Missing, "denied": embedded.Denied, "closing": embedded.Closing} {
 		for _, command := range []string{"delex", "exists", "msetex"} {
 			if how == "closing" && command == "exists" {
@@ -231,6 +232,7 @@ func TestNativeCommandsThatAreRefused(t *testing.T) {
 // Replies to either half of a release are lost, or the connection ends between them: the release is repeated, and leaves
 // nothing.
 func TestNativeReleaseWhoseRepliesAreLost(t *testing.T) {
+	parallelComputing(t)
 	for _, fault := range []embedded.Fault{{LoseReply: true}, {LoseCommand: true}} {
 		for _, command := range []string{"delex", "delifeq", "exists"} {
 			natively(t, func(t *testing.T, f field) {

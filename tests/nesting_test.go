@@ -223,6 +223,7 @@ var ways = map[string]func() error{
 // The hold lasts until joined calls have returned, even if the context that they were given does not end with the outer
 // context. Do ends the contexts of their functions.
 func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, end := range ways {
 		playAs(t, name, func(f field) {

@@ -267,19 +267,11 @@ func TestPingOfJointSetsNeedsBoth(t *testing.T) {
 	})
 }
 
-// setDefault makes log the default of package slog until the test ends.
-func setDefault(t *testing.T, log *safeLog) {
-	t.Helper()
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-}
-
 // Open returns once a quorum has answered.
 func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	testlength.NotShort(t)
+	t.Parallel()
 	log, refuses := &safeLog{}, miniredis.RunT(t)
-	setDefault(t, log)
 	refuses.RequireAuth("secret")
 	addresses := []string{closedPort(t), refuses.Addr(), "redis://" + miniredis.RunT(t).Addr() + "/0"}
 	for range 2 {
@@ -288,7 +280,7 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	_, err := redsync.Open(t.Context(), addresses, withExpiry(-1))
 	says(t, err, "redsync: Open: WithExpiry(-1ns) is out of range")
 	assert.Zero(t, refuses.CurrentConnectionCount()) // Open checks its options first
-	rs, err := redsync.Open(t.Context(), addresses, lasting)
+	rs, err := redsync.Open(t.Context(), addresses, lasting, redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	noError(t, err)
 	text := log.String()
 	assert.Contains(t, text, `level=WARN msg="redsync: some nodes do not answer" answered="3 of 5" may_fail=0 error="redsync: node #0 (`+addresses[0])
@@ -303,7 +295,10 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 // One server with two names counts once. Ping says so also without WithLogger.
 func TestPingFindsOneServerWithTwoNames(t *testing.T) {
 	log := &safeLog{}
-	setDefault(t, log)
+	alone(t) // it sets the default of package slog
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	defer slog.SetDefault(before)
 	play(t, func(f field) {
 		rs := on(append(clientsOf(f.nodes[:4]), f.nodes[0].Client(func(o *redis.Options) { o.Addr = "also-redis-1:6379" })))
 		f.closes(rs)

@@ -60,6 +60,7 @@ func TestNodesRightAfterACallWithoutFailFast(t *testing.T) {
 // A client is replaced while a lock is held. With Func the lock goes on, as the new client reaches the same server. With
 // pool.New the lock belongs to the old client: another Redsync takes it over by its value.
 func TestReplacedClients(t *testing.T) {
+	parallelComputing(t)
 	servers, clients := miniClients(t, 1)
 	replacement := redis.NewClient(&redis.Options{Addr: servers[0].Addr()})
 	defer func() { _ = replacement.Close() }()

@@ -78,6 +78,7 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 }
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
+	parallelComputing(t)
 	quick := withRetryDelay(10 * ms)
 	type panicking = func(now func()) redsync.Option // now panics in the given call
 	generates := func(now func()) redsync.Option {

@@ -33,6 +33,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // A waiting process asks each node at most three times a second, in every mode and however many of its calls wait, while
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for mode, options := range map[string]opts{
 		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {twoPermits}, "fencing": {withFencing},

@@ -69,6 +69,7 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 }
 
 func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
+	parallelComputing(t)
 	for name, fault := range map[string]func(f field, nodes ...int){"dead": field.kill, "frozen": field.freeze, "refusing": field.refuse} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, play, func(f field, mode opts) {

@@ -32,6 +32,7 @@ func (f field) patient(options ...pool.Option) *redsync.Redsync {
 // node 3 restarts, A's extension sets its key there, and A extends on 1, 2 and 3. That must not move A's Until, because
 // A's key on node 0 expires at the old Until. Then node 0 grants the lock to B, too.
 func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, options := range map[string]opts{
 		"extended by hand":  {withSetNXOnExtend},

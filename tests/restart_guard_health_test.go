@@ -71,6 +71,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 // A node that goes down and restarts is up again when its guard has ended. Until then it answers extensions, releases and
 // questions, which prove nothing. The log says why the node is down by now.
 func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
+	parallelComputing(t)
 	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
 		playAs(t, name, func(f field) {
 			r, book := &redsynctest.Recorder{}, newLogbook()

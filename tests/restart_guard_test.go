@@ -43,6 +43,7 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 
 // The option stays in the code for good. Three of five nodes restart empty while a lock is held, and a process starts.
 func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, declared := range map[string]func() time.Time{
 		"right": func() time.Time { return locksBegin },
@@ -96,6 +97,7 @@ func TestRestartGuardNeedsNoRunID(t *testing.T) {
 // The worst case: the nodes start at the very end of a second of their clocks. A millisecond later they already report
 // an uptime of one second.
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	withAndWithout(t, func(f field, guarded bool) {
 		time.Sleep(minute - 2*ms) // all nodes count
@@ -118,6 +120,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 
 // A restarted node counts neither for a new lock of any kind nor for the extension of one.
 func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {
@@ -240,6 +243,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 // A process holds a lock while all nodes restart, one after another. It keeps the lock if the next node stops only after
 // the time of the guard and the longest TTL, and if the nodes keep their keys or an extension sets them again.
 func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	const enough = quarantine + guard
 	for name, c := range map[string]struct {

@@ -136,6 +136,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 }
 
 func TestCurrentWhileHeld(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, fault := range map[string]func(k kit){
 		"two are down":   func(k kit) { k.down(0, 1) },

@@ -119,6 +119,7 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
+	parallelComputing(t)
 	a, b := withOwner("a"), withOwner("b")
 	for name, c := range map[string]struct {
 		first, second redsync.Option
@@ -361,6 +362,7 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 // However many readers of a process come and go, it makes at most 50 entries per second for a name and for each kind
 // of readers that can share a hold.
 func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, c := range map[string]struct {
 		expiry time.Duration

@@ -83,6 +83,7 @@ func (s *slowness) at(d distance) distance {
 // is late. The first Lock is patient after a second. Later calls of the process know the keys, and wait for the node at
 // once.
 func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
+	parallelComputing(t)
 	const there = 300 * ms // and back
 	at := func(_, node int) time.Duration { return []time.Duration{4: there / 2}[node] }
 	for name, options := range map[string]opts{
@@ -119,6 +120,7 @@ func (f field) crashed(keys ...string) {
 // Only the late node can complete a quorum, so waiters are patient after a second. A patient attempt is longer than a ticket
 // counts as alive. The waiter shows its ticket meanwhile, so that it keeps its place.
 func TestTicketOutlivesALongAttempt(t *testing.T) {
+	parallelComputing(t)
 	for name, options := range map[string]opts{
 		"fair":         {withFair},
 		"plain":        nil,

@@ -26,6 +26,7 @@ var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
 }
 
 func TestErrTakenSaysTheOwner(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {

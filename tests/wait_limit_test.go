@@ -125,6 +125,7 @@ func TestWithWaitReplacesTries(t *testing.T) {
 
 // A fair waiter keeps its place in the queues for as long as WithWait says, and leaves them then.
 func TestWithWaitKeepsAFairPlace(t *testing.T) {
+	parallelComputing(t)
 	for wait, keeps := range map[time.Duration]bool{20 * sec: false, minute: true} {
 		playAs(t, wait.String(), func(f field) {
 			m := f.held(withFair, withExpiry(hour))

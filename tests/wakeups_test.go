@@ -71,6 +71,7 @@ func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 }
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
+	parallelComputing(t)
 	testlength.NotShort(t)
 	for name, fault := range map[string]func(f field){
 		"two frozen":                      hit(field.freeze, 1, 3),

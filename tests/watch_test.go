@@ -441,6 +441,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 
 // However a loop ends, nothing is left.
 func TestWatchLeavesNothing(t *testing.T) {
+	parallelComputing(t)
 	for name, end := range map[string]func(){
 		"break":  nil,
 		"panic":  func() { panic(errWork) },

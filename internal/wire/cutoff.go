@@ -73,7 +73,9 @@ type commandNames struct {
 }
 
 func (c *commandNames) write(p []byte) {
-	p = append(c.rest, p...)
+	if len(c.rest) > 0 {
+		p = append(c.rest, p...)
+	}
 	for {
 		words, size := firstCommand(p)
 		if size == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -21,6 +22,9 @@ func TestSentinelFailover(t *testing.T) {
 	for _, f := range realredis.Failovers {
 		for _, size := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s, PoolSize %d", f.Name, size), func(t *testing.T) {
+				if size > 0 {
+					testlength.NotWhileAPersonWaits(t)
+				}
 				t.Parallel()
 				set := realredis.StartSentinelSet(t)
 				of := func(user string) (*redis.Client, wire.Pool) {

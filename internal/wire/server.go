@@ -75,7 +75,13 @@ func newQuestions(h heed, identifies, loads bool) *questions {
 
 func (q *questions) identifies() bool { return q.commands[0][0] == "info" }
 
-func (q *questions) encoded() (b []byte) {
+func (q *questions) encoded() []byte {
+	size := 0
+	for _, args := range q.commands {
+		last, _ := args[len(args)-1].(string) // a script, or short
+		size += len(last) + 64
+	}
+	b := make([]byte, 0, size)
 	for _, args := range q.commands {
 		b, _ = AppendCommand(b, args)
 	}
