@@ -628,6 +628,9 @@ func ExampleWithHooks() {
 		return
 	}
 
+	for slow[3].Load() < 3 { // node 3 decides nothing, so nobody has waited for it
+		time.Sleep(10 * time.Millisecond)
+	}
 	if err := rs.Close(context.Background()); err != nil {
 		fmt.Println(err)
 	}
