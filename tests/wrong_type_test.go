@@ -174,9 +174,9 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 // Servers answer as the embedded nodes do. A string of another program is in the way as a lock is: nothing tells them
 // apart. It costs no more than a lock either.
 func TestServersWithAKeyOfAnotherType(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	client := server.Client()
-	rs := on([]*redis.Client{client})
+	servers := realredis.Start(t, 1)
+	client, rs := servers[0].Client(), realProcess(servers)
+	confirmed(t, locked(t, rs.NewMutex("meet")).Unlock)
 	for name, c := range needed {
 		if c.kind.given == nil {
 			continue
