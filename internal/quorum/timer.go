@@ -23,6 +23,13 @@ type Limits struct {
 	Open, Reach, Far time.Duration
 }
 
+// A process whose timer fires stoodStill too late was stopped, or got no processor. Answers that have come meanwhile have
+// catchUp to be read.
+const (
+	stoodStill = 50 * time.Millisecond
+	catchUp    = 100 * time.Millisecond
+)
+
 // A roundTimer lets a caller wait for a round, and is used again. Its timer is left alone while it fires early enough:
 // a reset is expensive.
 type roundTimer struct {
@@ -35,6 +42,7 @@ type roundTimer struct {
 	patient  time.Duration // hastened is not later, and earlier if nodes are silent
 	took     time.Duration // from began until the round was hastened
 	deadline time.Duration // zero until there is a wait
+	caughtUp bool
 	limits   Limits
 	timer    *time.Timer
 	fires    time.Duration // when timer does
@@ -47,7 +55,7 @@ func (t *roundTimer) start(r *Round, l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	after := l.Decide
-	t.round, t.limits = r, l
+	t.round, t.limits, t.caughtUp = r, l, false
 	t.began = time.Since(origin)
 	t.deadline = t.began + min(after, math.MaxInt64/2) // the sum must not overflow
 	t.patient = min(t.patient, t.deadline)
@@ -149,7 +157,11 @@ func (t *roundTimer) due() *Round {
 	if t.round == nil || t.deadline == 0 {
 		return nil
 	}
-	if left := t.deadline - time.Since(origin); left > 0 {
+	now := time.Since(origin)
+	if now-t.deadline >= stoodStill && !t.caughtUp {
+		t.caughtUp, t.deadline = true, now+catchUp
+	}
+	if left := t.deadline - now; left > 0 {
 		t.armLocked(left)
 		return nil
 	}

@@ -69,6 +69,26 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 	})
 }
 
+// A process is stopped beyond the deadline of a round, for a second. Answers that have come meanwhile count.
+func TestStoppedProcessReadsWhatHasCome(t *testing.T) {
+	before := origin
+	defer func() { origin = before }()
+	for answers, want := range map[string]time.Duration{"0+ 1+": 450 * ms, "0+": 500 * ms} {
+		inScene(t, 3, func(s *scene) {
+			r := s.start(Ping{})
+			time.AfterFunc(300*ms, func() {
+				r.timer.mu.Lock()
+				defer r.timer.mu.Unlock()
+				origin = origin.Add(-sec) // as if that time had passed, and the timer were late
+			})
+			time.AfterFunc(450*ms, func() { s.plays(answers) })
+			res, took := within(s.T, r, Limits{Decide: 400 * ms})
+			assert.Equal(s, want, took)
+			assert.Equal(s, want == 450*ms, res.Won)
+		})
+	}
+}
+
 // The longest times do not overflow: neither the deadline of a round of a lock that nearly never expires, nor that of a
 // round whose missing nodes have been silent for ever. In a bubble the clock is before origin.
 func TestLongestTimesOfARound(t *testing.T) {
