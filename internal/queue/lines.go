@@ -432,7 +432,7 @@ type line struct {
 	several []*waiter     // want this name and others, in whichever line they stand
 	trying  int           // how many waiters for this name are
 	pacer   *waiter       // has the shortest retry delay
-	holder  *lease.Lease  // of a waiter for this name, until it is released or over
+	holder  *lease.Lease  // of a waiter for this name, until it is released; it may be over
 	others  bool          // other processes waited when the lock was last released
 	why     lease.Outcome // of the last attempt that its context has not cut, without Told
 	empty   time.Time     // since when nobody waits
@@ -562,9 +562,5 @@ func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0
 	}
-	left := l.holder.Remaining(clock.Now())
-	if left == 0 {
-		l.holder = nil
-	}
-	return left
+	return l.holder.Remaining(clock.Now())
 }
