@@ -416,7 +416,9 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 		closeClients(f.T, client)
 		<-m.Lost()
 		require.ErrorContains(f, m.Err(), clientClosed)
-		require.ErrorContains(f, rs.NewMutex("other", forever).Lock(), clientClosed)
+		r := &redsynctest.Recorder{}
+		require.ErrorContains(f, rs.NewMutex("other", forever, recordsTo(r)).Lock(), clientClosed)
+		assert.Empty(f, redsynctest.Events[observe.Waiting](r))
 		shut(f, rs)
 	})
 }

@@ -194,8 +194,12 @@ func TestANodeThatMayStillRunAReleaseDoesNotCountForItsValue(t *testing.T) {
 	const doubt = "it may still run a command of an earlier lock with the same value"
 	late := embedded.Fault{LoseReply: true, Again: 5 * sec}
 	for name, ends := range map[string]func(f field){
-		"restarted":       func(f field) { f.reboot(false, 2, 3, 4); wake(f.Redsync) },
-		"answers later":   func(field) { sleep(2 * minute) },
+		"restarted": func(f field) { f.reboot(false, 2, 3, 4); wake(f.Redsync) },
+		"answers later": func(f field) { // the last ones are needed
+			sleep(2 * minute)
+			f.delays("ping")
+			f.nodes[0].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+		},
 		"one value again": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +270,10 @@ func TestWaiterEndsWithItsGenerator(t *testing.T) {
 				}
 				return rand.Text(), nil
 			}))
+		before := f.traffic()
 		errorIs(f, m.Lock(), errWork)
 		assert.Equal(f, 2, calls)
+		f.hasSent(before+5*2, "the first attempt and its release")
 		f.nobodyWaits()
 	})
 }

@@ -51,13 +51,15 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 
 // Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
-	playMet(t, func(f field) {
-		f.occupy("lock", 3, 4)
-		m := f.NewMutex("lock", withFair, panicsAt("Attempt"))
-		panicked(t, func() { _ = m.Lock() })
-		synctest.Wait()
-		f.nobodyWaits()
-	})
+	for _, taken := range [][]int{{3, 4}, {2, 3, 4}} { // it wins, or fails
+		playMet(t, func(f field) {
+			f.occupy("lock", taken...)
+			m, before := f.NewMutex("lock", withFair, panicsAt("Attempt")), f.traffic()
+			panicked(t, func() { _ = m.Lock() })
+			f.hasSent(before+5*3, "the attempt, its release, and one for the ticket")
+			f.nobodyWaits()
+		})
+	}
 }
 
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {

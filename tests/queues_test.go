@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -166,6 +167,15 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		w.cancel()
 		<-w.done
 		f.unlock(m)
+	})
+}
+
+// A waiter that shows its ticket deletes no key of another program, not even an empty one.
+func TestWaiterLeavesAnEmptyKeyAlone(t *testing.T) {
+	play(t, func(f field) {
+		f.sets("lock", "", hour, allNodes...)
+		errorIs(f, f.lockError(), redsync.ErrFailed)
+		f.keysOn(5)
 	})
 }
 
