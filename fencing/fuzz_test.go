@@ -1,6 +1,7 @@
 package fencing_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -225,6 +226,7 @@ type table struct {
 	before *table // the state that a rollback restores
 	at     string // where it fails: BEGIN, COMMIT, or how statements begin
 	fails  int    // so many of the next statements fail
+	how    error  // of statements that fail; errUnwell if it is nil
 	begun  driver.TxOptions
 	closed int // connections
 }
@@ -266,7 +268,7 @@ func (d *table) Rollback() error {
 
 func (d *table) Prepare(query string) (driver.Stmt, error) {
 	if d.fails--; d.fails >= 0 || d.at != "" && strings.HasPrefix(query, d.at) {
-		return nil, errUnwell
+		return nil, cmp.Or(d.how, errUnwell)
 	}
 	return statement{d, query}, nil
 }

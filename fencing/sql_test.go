@@ -209,7 +209,11 @@ func TestSQLBound(t *testing.T) {
 						continue
 					}
 					require.ErrorIs(t, err, fencing.ErrBound)
-					require.ErrorContains(t, err, "fencing: the transaction took longer than its bound "+c.says)
+					says := "fencing: the transaction took longer than its bound " + c.says
+					if fails != nil {
+						says += ": " + fails.Error()
+					}
+					require.EqualError(t, err, says)
 					require.Empty(t, tokens.rows)
 					if c.deadline > 0 {
 						return // ctx has ended
@@ -233,6 +237,17 @@ func TestSQLSessionNotRestored(t *testing.T) {
 	require.ErrorContains(t, guard.Do(t.Context(), "orders:17", 7, nothing), "fencing: begin: ")
 	require.NoError(t, db.Close())
 	require.EqualError(t, guard.Do(t.Context(), "orders:17", 7, nothing), "fencing: begin: sql: database is closed")
+}
+
+// A connection that has ended meanwhile costs another try. Do gives up once it has tried more connections than the pool had.
+func TestSQLConnectionsThatHaveEnded(t *testing.T) {
+	for fails, want := range map[int]error{1: nil, 2: driver.ErrBadConn} {
+		tokens := &table{rows: map[string]string{}, how: driver.ErrBadConn}
+		guard := fencing.NewSQLite(openDB(t, tokens))
+		require.NoError(t, guard.Do(t.Context(), "orders:17", 7, nothing))
+		tokens.fails = fails
+		require.ErrorIs(t, guard.Do(t.Context(), "orders:17", 7, nothing), want)
+	}
 }
 
 type stateError string
