@@ -19,11 +19,13 @@ local key = KEYS[1]
 local v = read(key, most)
 if type(v) == 'table' or v == true then return why(v, key, 'key') end
 
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+
 -- The plain case needs none of the functions below: nobody holds the lock or waits for it,
 -- and the reader has no ticket.
 if not v and #ARGV == 4 and ARGV[3] == '' and KEYS[2] and redis.pcall('STRLEN', KEYS[2]) == 0 then
-  local t = redis.call('TIME')
-  local deadline = math.min(t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2], 9999999999999)
+  local deadline = math.min(now + ARGV[2], 9999999999999)
   local text = 'readers\n' .. ARGV[1] .. string.format(' %013.0f\n', deadline)
   redis.call('SET', KEYS[1], text, 'PXAT', deadline)
   return 0
@@ -33,8 +35,6 @@ local value, ticket, fence, place = ARGV[1], ARGV[3], ARGV[5] and KEYS[#KEYS], K
 if place == fence then place = nil end
 local register = fence and read(fence, 64) or '0'
 if type(register) ~= 'string' then return why(register, fence, 'fencing register') end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 -- include queue.lua
 -- include show.lua

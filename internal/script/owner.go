@@ -44,12 +44,8 @@ func OwnedValue(random string, p Process, at time.Time, label string) string {
 	b := append(room[:0], random...)
 	b = append(b, '~')
 	b = append(b, p.String()...)
-	b = append(b, ' ')
-	millis := min(max(at.UnixMilli(), 0), maxSince)
-	for digit := int64(maxSince+1) / 10; digit > millis && digit > 1; digit /= 10 {
-		b = append(b, '0')
-	}
-	b = strconv.AppendInt(b, millis, 10)
+	b = strconv.AppendInt(b, maxSince+1+min(max(at.UnixMilli(), 0), maxSince), 10) // 1, and the 13 digits
+	b[len(b)-sinceLength-1] = ' '
 	b = append(b, ' ')
 	b = append(b, label...)
 	return string(b)

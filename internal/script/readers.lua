@@ -22,7 +22,7 @@ local function readersOf(v, now)
   local at, last, time = 9, deadlineOf(v, #v), string.format('%013.0f', now)
   if not last or sub(v, -1) ~= '\n' then return nil end
   while at < #v do
-    local stop = find(v, '\n', at, true)
+    local stop = find(v, '\n', at)
     local digits = stop == #v and last or deadlineOf(v, stop)
     if not digits or digits > last then return nil end
     if digits > time then break end
@@ -49,11 +49,11 @@ end
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
   if #text > 8 and sub(text, -14, -2) > digits then
-    local stop = find(text, '\n', 9, true)
+    local stop = find(text, '\n', 9)
     at = 8
     while sub(text, stop - 13, stop - 1) <= digits do
       at = stop
-      stop = find(text, '\n', at + 1, true)
+      stop = find(text, '\n', at + 1)
     end
   end
   return sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. sub(text, at + 1)

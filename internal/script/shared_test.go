@@ -48,6 +48,7 @@ func (g ground) holders() (values []string) {
 func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 	long, short := lockOf("long"), lockOf("short")
 	bubble(t, func(g ground, n *embedded.Node) {
+		time.Sleep(999 * time.Millisecond) // so that the clock shows microseconds
 		start := time.Now()
 		at := func(value string, ms int) string { return fmt.Sprintf("%s %013d\n", value, int(start.UnixMilli())+ms) }
 		// holds runs a command after some milliseconds. The deadlines of long and short are then at these, 0 for none.

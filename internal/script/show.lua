@@ -3,8 +3,9 @@
 -- is there again. A waiter that lives keeps its place: it shows its ticket at least twice in the time that is left to it.
 -- It cuts the first 1,000 waiters. The next ones are cut when these have gone.
 local function cut(queue, latest)
+  latest = string.format('%013.0f', latest)
   return string.gsub(sub(queue, 1, 64000), string.rep('.', 64), function(w)
-    if select(2, waiter(1, w)) > latest then return sub(w, 1, 50) .. string.format('%013.0f\n', latest) end
+    if lives(w, 1, latest) then return sub(w, 1, 50) .. latest .. '\n' end
   end) .. sub(queue, 64001)
 end
 
