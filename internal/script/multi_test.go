@@ -63,6 +63,18 @@ func TestMultiOfMaxNames(t *testing.T) {
 	})
 }
 
+// A script reads 1 MiB in all. What is too long beside the other queues goes soon.
+func TestMultiOfLongQueues(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for _, key := range []string{"{a}:queue", "{b}:queue"} {
+			g.do("set", key, strings.Repeat("x", 600_000), "px", 100*ttl)
+		}
+		place := Place{Ticket: aTicket(1, us), Alive: alive}
+		g.refuses(Enter(newLock("v", "a", "b"), ttl, place, noFence), "the queue {b}:queue is a string that is too long")
+		g.lasts("{b}:queue", 2*alive)
+	})
+}
+
 // restricted returns a server on which waiters wait for a and b. run runs commands there as a user who has all
 // permissions, except as the rules say.
 func restricted(t *testing.T, rules string) (g ground, run func(c Command) (any, error)) {
