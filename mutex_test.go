@@ -97,6 +97,39 @@ func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 	})
 }
 
+// Another call has unlocked the hold of a Downgrade. Exclusive calls may join the Do that has the Mutex next.
+func TestDowngradeOfAFormerHoldLeavesTheNextAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs, _ := onYes(t)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		former := m.current()
+		_, err := m.Unlock()
+		require.NoError(t, err)
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
+			current := m.nest
+			require.NoError(t, m.shareNest(former))
+			assert.Same(t, current, m.nest)
+			return rs.Do(ctx, "lock", func(context.Context) error { return nil })
+		}))
+	})
+}
+
+// A Do ends while Close has begun, and has not ended its hold yet.
+func TestDoThatEndsAsCloseBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs, _ := onYes(t)
+		err := rs.Do(t.Context(), "lock", func(context.Context) error {
+			require.True(t, rs.core.keeper.BeginClose())
+			return nil
+		})
+		require.NoError(t, rs.core.shutDown(t.Context(), time.Second))
+		close(rs.core.closed)
+		require.ErrorIs(t, err, ErrLockLost)
+		require.ErrorIs(t, err, ErrClosed)
+	})
+}
+
 // An option that is out of its range is applied to a Mutex that is held. The hold can be ended, and Do ends it.
 func TestHoldEndsAfterABadOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -404,15 +404,14 @@ func (n *nest) endByHand() error {
 // shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
-	if m.hold == h && (m.nest == nil || m.nest.hold != h) {
-		m.nest = &nest{mutex: m, hold: h} // newNest finds it if a Do with h begins just now
-	}
-	n := m.nest
-	m.mu.Unlock()
-	if n == nil || n.hold != h {
+	defer m.mu.Unlock()
+	if m.hold != h {
 		return nil // unlocked by another call
 	}
-	return n.makeShared()
+	if m.nest == nil || m.nest.hold != h {
+		m.nest = &nest{mutex: m, hold: h} // newNest finds it if a Do with h begins just now
+	}
+	return m.nest.makeShared()
 }
 
 func (n *nest) makeShared() error {
