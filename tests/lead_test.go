@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file tests how one leader follows another: what ends a term, and what happens then.
@@ -295,6 +296,19 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		require.ErrorAs(k, err, new(*redsync.RedisError), "the error names the node whose release failed")
 		k.thaw(majority...)
 		sleep(guard)
+	})
+}
+
+// A candidate is held up until the lock that it has won has expired. It campaigns again.
+func TestLeadCampaignsAgainIfItsTermIsOverBeforeItBegins(t *testing.T) {
+	onKit(t, func(k kit) {
+		attempts := 0
+		noError(k, k.Lead(k.Context(), "lock", nothing, atAttempts(func(observe.Attempt) {
+			if attempts++; attempts == 1 {
+				time.Sleep(guard)
+			}
+		})))
+		assert.Equal(k, 2, attempts)
 	})
 }
 

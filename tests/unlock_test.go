@@ -28,6 +28,10 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 		time.Sleep(m.Remaining() - 5*ms)
 		onEach(f.nodes, "evalsha", 1, embedded.Fault{Delay: 10 * ms})
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
+
+		m = f.held()
+		time.Sleep(9 * sec)
+		require.ErrorContains(f, second(m.Unlock()), "it ended 1.1s before Unlock (expiry 8s, locked for 9s)")
 	})
 }
 
