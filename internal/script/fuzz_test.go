@@ -314,7 +314,7 @@ func FuzzQueue(f *testing.F) {
 		"", "what?", theirs, line("they1 us2"), line("!they0 us1"), line("!they0 !they0 they3 us4"), line("!they0"), line("us2 they1"), line("they1 they1"),
 		"x" + theirs, theirs + "x", theirs[1:], theirs[:63],
 		they1 + "           inf\n", they1 + "           nan\n", they1 + " 0x1p+1000    \n", they1 + " 9999999999999\n",
-		they1 + " 9999999999999\n" + ticket(2, us) + "           inf\n" + line("us4"),
+		ticket(0, they) + " 9999999999999\n" + ticket(2, us) + " 99999999999x9\n" + line("us4"),
 		they1 + " 94668480000.5\n", they1 + "  946684900000\n", they1 + " -946684900000\n", they1 + " 1e300        \n", they1 + " 0b11111111111\n", they1 + " 1_000_000_000\n",
 		// A ticket that is not at the beginning of a record.
 		strings.Repeat("x", 10) + they1 + "12345" + line("they3"), strings.Repeat("x", 60) + theirs + "123\n" + line("us4"),
