@@ -188,7 +188,7 @@ func TestScriptsNeedLittle(t *testing.T) {
 			calls[match[1]] = true
 		}
 	}
-	assert.Equal(t, "ARGV KEYS ipairs math pairs redis select string table tonumber type unpack", sorted(globals))
+	assert.Equal(t, "ARGV KEYS ipairs math pairs redis string table tonumber type unpack", sorted(globals))
 	assert.Equal(t, "call error_reply pcall", sorted(calls))
 
 	bubble(t, func(g ground, n *embedded.Node) {
