@@ -153,6 +153,7 @@ func TestDecidedRoundThatWaitsForAllEndsWithItsCaller(t *testing.T) {
 			if name == "its deadline" {
 				assert.Equal(s, sec, time.Since(start))
 				require.EqualError(s, res.Votes[0].Err, "no answer within 1s")
+				assert.Equal(s, claim.Count{Refused: 0b110}, res.Count, "the silent one has decided nothing")
 				return
 			}
 			assert.Equal(s, ms, time.Since(start), name)
