@@ -224,9 +224,7 @@ func (c *call) end(reply *Reply) (goesOn bool) {
 	if told {
 		c.stuck--
 	}
-	if goesOn = !c.slow; c.slow && !c.prompt {
-		c.prompt, goesOn = true, true
-	}
+	goesOn = !c.slow // else the end of run serves the queue
 	c.mu.Unlock()
 	if !told {
 		c.deliver(c.req, *reply)
