@@ -94,13 +94,10 @@ func noteReached(user *redis.Client, conn net.Conn) {
 }
 
 // remoteAddress returns "" if conn, which a user's Dialer may have returned, does not tell or panics.
-func remoteAddress(conn net.Conn) (address string) {
+func remoteAddress(conn net.Conn) string {
 	var err error
 	defer recovered(&err)
-	if at := conn.RemoteAddr(); at != nil {
-		address = at.String()
-	}
-	return address
+	return conn.RemoteAddr().String()
 }
 
 func addressOf(user *redis.Client) string {
