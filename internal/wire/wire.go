@@ -21,7 +21,7 @@ const (
 )
 
 // A dialer sends SUBSCRIBE on a new connection. at is the address that a notification named, or "". The end of ctx
-// closes it.
+// closes it: after an error the caller ends ctx.
 type dialer = func(ctx context.Context, channel, at string) (wire, error)
 
 // A wire is a connection that listens to a channel.
@@ -63,7 +63,6 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 	how := opening{dial: openTimeout, whole: openTimeout, renewed: end, at: at, heeds: heed.wanted}
 	conn, err := open(ctx, user, how)
 	if err != nil {
-		end()
 		return nil, err
 	}
 	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel, life: ctx}
@@ -73,7 +72,6 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 		w.skip = 1
 	}
 	if err := w.send(begin, "subscribe", channel); err != nil {
-		end()
 		return nil, err
 	}
 	return w, nil
