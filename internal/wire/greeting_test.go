@@ -201,7 +201,9 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		answer(s, p, "get", "key")
 
 		vault.err = errors.New("the vault is closed")
-		require.ErrorIs(s, unsent(s, s.with(vault.in)), vault.err)
+		err := unsent(s, s.with(vault.in))
+		require.ErrorIs(s, err, vault.err)
+		require.EqualError(s, err, "pool: handshake: no credentials: the vault is closed")
 	})
 }
 

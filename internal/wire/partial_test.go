@@ -17,20 +17,25 @@ func TestPartial(t *testing.T) {
 		"a replica":  {"cluster", myself("slave b 0 0 1 connected"), "serves only some of the names"},
 		"may be":     {"cluster", "-NOPERM this user\r\n", "it does not let the client ask: NOPERM this user"},
 		"no Cluster": {"standalone", "", "<nil>"},
+		"no INFO":    {"cluster", myself("slave b 0 0 1 connected"), "serves only some of the names"}, // HELLO tells the mode, too
 	} {
 		virtually(t, name, func(t *testing.T) {
+			anonymous := name == "no INFO"
 			p := peer(func(_ int, k *talk) {
 				for cmd := range k.all {
-					switch cmd[0] {
-					case "info":
+					switch {
+					case anonymous && cmd[0] == "hello":
+						k.say("*2\r\n%s%s", bulk("mode"), bulk(c.mode))
+					case cmd[0] == "info":
 						k.say("%s", bulk("redis_mode:"+c.mode+"\r\n"))
-					case "cluster":
+					case cmd[0] == "cluster":
 						k.say("%s", c.answer)
 					default:
 						k.reply(cmd)
 					}
 				}
 			}).pool()
+			p.(*streamPool).Anonymous = anonymous
 			require.NoError(t, p.(Partial).Partial(), "nothing is known")
 			first := answer(t, p, "echo", "1").Conn
 			for range 2 {

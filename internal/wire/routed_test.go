@@ -361,6 +361,12 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 	})
 }
 
+// A Ring without a shard sends nothing.
+func TestRingWithoutAShard(t *testing.T) {
+	p := newOf(t, redis.NewRing(&redis.RingOptions{}))
+	require.ErrorContains(t, unsent(t, p), "all ring shards are down")
+}
+
 func TestKeyOf(t *testing.T) {
 	for want, args := range map[string][]any{
 		"a": {"set", "a", "v"}, "b": {"evalsha", "x", 1, "b", "v"}, "c": {"EVAL", "x", 2, "c", "d"},

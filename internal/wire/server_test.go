@@ -160,6 +160,7 @@ func TestInfoIsNotSentIfNobodyAsks(t *testing.T) {
 	})
 	bubble(t, func(s *scene) {
 		answer(s, New(s.client(), Config{Anonymous: true, ViaClient: true}), "ping")
+		answer(s, New(s.client(), Config{ViaClient: true}), "echo", "not yet")
 		require.Zero(s, s.Commands("info"))
 	})
 	bubble(t, func(s *scene) { // and comes when the connection has asked its questions, and is not in use yet

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/testkit/badreply"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 )
 
@@ -468,11 +469,31 @@ func TestSubscribeWhereTheConnectionEnds(t *testing.T) {
 		for i := 2; i < 6; i++ {
 			h := e.Hears("unsubscribed")
 			require.ErrorContains(s, h.Err, "in place of an answer to SUBSCRIBE: EOF")
-			require.Equal(s, i >= hangUps, HangsUp(h.Err))
+			require.Equal(s, i >= 3, HangsUp(h.Err))
 			require.Equal(s, HangsUp(before.Err), h.At.Sub(before.At) >= hungUpPause)
 			before = h
 		}
 		s.Lacks(embedded.Has, "subscribe")
 		e.Hears("subscribed")
+		s.Lacks(embedded.Closing, "ping")
+		require.ErrorContains(s, e.Hears("unsubscribed").Err, "in place of an answer to PING: EOF")
+	})
+}
+
+// An array of three elements that is neither a message nor a confirmation is taken for neither. A client used directly
+// passes over the end of a subscription.
+func TestSubscribeHearsNothingElse(t *testing.T) {
+	ofBoth(t, func(s *scene, p Pool) {
+		e, says := subscribed(s, p), func(what string) {
+			s.Babble(badreply.Outburst{Saying: badreply.Saying{Bytes: "*3\r\n" + what}, Then: badreply.GoOn})
+			s.Publish("channel", "x")
+		}
+		says("+pmessage\r\n+channel\r\n+x\r\n")
+		e.Hears("unsubscribed", "subscribed")
+		says("+unsubscribe\r\n+channel\r\n:0\r\n")
+		if _, is := p.(*streamPool); is {
+			e.Hears("unsubscribed", "subscribed")
+		}
+		e.silent()
 	})
 }
