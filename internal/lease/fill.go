@@ -147,16 +147,16 @@ func (l *Lease) extendSoon(n *quorum.Node) {
 // them, and sets the next alarm. A release follows.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
-	c, outlived, lacks := l.claim, l.outlived, l.writes.lacks()&on
-	if outlived && lacks != 0 && l.fills < maxFills {
+	c, lacks, rest := l.claim, l.writes.lacks()&on, l.terms.Timing.rest(l.First, clock.Now())
+	if !l.outlived || lacks == 0 || rest == 0 {
+		l.mu.Unlock()
+		return 0
+	}
+	if l.fills < maxFills {
 		l.terms.Keeper.expiries.Set(&l.expiry, time.Now().Add(fillDelay<<l.fills))
 		l.fills++
 	}
 	l.mu.Unlock()
-	rest := l.terms.Timing.rest(l.First, clock.Now())
-	if !outlived || lacks == 0 || rest == 0 {
-		return 0
-	}
 	l.sendFill(c.Fill(rest), lacks)
 	return lacks
 }
