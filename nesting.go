@@ -404,14 +404,16 @@ func (n *nest) endByHand() error {
 // shareNest keeps exclusive calls from joining h, which Downgrade is about to share. It fails if some are on h.
 func (m *Mutex) shareNest(h *lease.Lease) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hold != h {
-		return nil // unlocked by another call
+	if m.hold != h { // unlocked by another call
+		m.mu.Unlock()
+		return nil
 	}
 	if m.nest == nil || m.nest.hold != h {
 		m.nest = &nest{mutex: m, hold: h} // newNest finds it if a Do with h begins just now
 	}
-	return m.nest.makeShared()
+	n := m.nest
+	m.mu.Unlock()
+	return n.makeShared()
 }
 
 func (n *nest) makeShared() error {

@@ -340,17 +340,19 @@ func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
 
 func TestAwaitFollowsALock(t *testing.T) {
 	inEachForm(t, func(s *scene) {
-		done := make(chan struct{})
+		held, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
 			time.Sleep(30 * time.Millisecond)
 			mutex := s.rs.NewMutex(name)
 			assert.NoError(s, mutex.Lock())
-			time.Sleep(200 * time.Millisecond)
+			<-held
+			time.Sleep(30 * time.Millisecond)
 			_, err := mutex.Unlock()
 			assert.NoError(s, err)
 		}()
 		s.AwaitHeld(name)
+		close(held)
 		s.AwaitFree(name)
 		<-done
 	})

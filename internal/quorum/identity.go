@@ -225,7 +225,7 @@ func (s *servers) apart(a, b int) bool {
 func (s *servers) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {
-			if !s.apart(a, b) {
+			if !s.apart(a, b) && !s.twoDatabases(a, b) {
 				return true
 			}
 		}

@@ -94,10 +94,13 @@ func noteReached(user *redis.Client, conn net.Conn) {
 }
 
 // remoteAddress returns "" if conn, which a user's Dialer may have returned, does not tell or panics.
-func remoteAddress(conn net.Conn) string {
+func remoteAddress(conn net.Conn) (address string) {
 	var err error
 	defer recovered(&err)
-	return conn.RemoteAddr().String()
+	if at := conn.RemoteAddr(); at != nil {
+		address = at.String()
+	}
+	return address
 }
 
 func addressOf(user *redis.Client) string {
