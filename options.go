@@ -84,7 +84,8 @@ func WithTimeoutFactor(factor float64) Option {
 
 // WithNodeTimeout sets the node deadline: how long an operation that is not decided yet waits for a silent node. The
 // default is 5 % of the expiry (0.4 s), at least 50 ms, and at most 2 s and half of the validity. The range is 0 <
-// timeout <= half of the validity.
+// timeout <= half of the validity. If the process was stopped meanwhile, or got no processor, the operation reads for
+// another 0.1 s what the nodes have answered.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return setting(func(s *settings) {
 		within(s, timeout > 0, "WithNodeTimeout", timeout, "more than 0, at most half of the validity")
