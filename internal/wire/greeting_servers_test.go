@@ -69,7 +69,7 @@ func TestOnConnectMayLogInWithHello3(t *testing.T) {
 			require.Equal(t, int64(0), wire.Ask(t, p, "exists", "none").Value)
 			s, err := p.(wire.Subscriber).Subscribe("channel", ear)
 			require.NoError(t, err)
-			ear.Hears("subscribed")
+			ear.Again()
 			wire.Answer(t, p, "publish", "channel", "x")
 			ear.Hears("message x")
 			s.Close()

@@ -70,7 +70,7 @@ func (e *Ear) Hears(calls ...string) (last Heard) {
 	return last
 }
 
-// Again waits until Subscribed is called, after any number of calls of Unsubscribed.
+// Again waits until Subscribed is called, after any number of calls of Unsubscribed: a slow server may not confirm in time.
 func (e *Ear) Again() {
 	e.tb.Helper()
 	for h := e.Next(); h.What != "subscribed"; h = e.Next() {
