@@ -170,7 +170,6 @@ func TestNodesThatLackACommand(t *testing.T) {
 
 // Real servers without a command say and do the same.
 func TestServersThatLackACommand(t *testing.T) {
-	t.Parallel()
 	for _, row := range lackings(t) {
 		if c := row.commands[0]; len(row.commands) > 1 || c == "HELLO" || c == "PING" { // realredis needs PING
 			continue
