@@ -42,7 +42,7 @@ type roundTimer struct {
 	patient  time.Duration // hastened is not later, and earlier if nodes are silent
 	took     time.Duration // from began until the round was hastened
 	deadline time.Duration // zero until there is a wait
-	caughtUp bool
+	caughtUp bool          // the wait has been prolonged by catchUp
 	limits   Limits
 	timer    *time.Timer
 	fires    time.Duration // when timer does
