@@ -30,6 +30,7 @@ func TestSentinelFailsOver(t *testing.T) {
 			blocked := client.Conn() // of go-redis: it ends when the client leaves the old master
 			noError(t, blocked.Ping(t.Context()).Err())
 			noError(t, f.Fail(set))
+			set.Promoted(t)
 			_ = blocked.Wait(t.Context(), 100, 0).Err()
 			_ = blocked.Close()
 			set.Master.Thaw() // it does not know yet that it is no master any more

@@ -51,6 +51,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.NoError(t, f.Fail(set))
 				owed := make(replies, 1)
 				require.NoError(t, p.Send(wire.Request{Args: []any{"get", "k"}, To: owed}))
+				set.Promoted(t)
 				first := e.Hears("unsubscribed")
 				eventually(t, "the stream leaves the old master", func() bool {
 					r := wire.Ask(t, p, "set", "k", "v")

@@ -100,6 +100,24 @@ func (s SentinelSet) notices() error {
 	return err
 }
 
+// Promoted waits until the Sentinel names the replica as the master. A Sentinel that was stopped for two seconds looks at
+// nothing for half a minute (TILT). Then it refuses a replica whose link ended more than ten times down-after before the
+// master was found down, so Promoted does what an operator does: it allows more, and asks for the failover.
+func (s SentinelSet) Promoted(tb testing.TB) {
+	tb.Helper()
+	_, port, _ := net.SplitHostPort(s.Replica.Addr())
+	for range 12 {
+		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if strings.Contains(fmt.Sprint(Must(tb, s.Sentinel, "sentinel", "get-master-addr-by-name", s.Name)), port) {
+				return
+			}
+		}
+		Must(tb, s.Sentinel, "sentinel", "set", s.Name, "down-after-milliseconds", 60000)
+		_, _ = s.Sentinel.Do("sentinel", "failover", s.Name) // an error if one is under way
+	}
+	tb.Fatalf("the Sentinel on %s does not promote %s within 3 minutes", s.Sentinel.Addr(), s.Replica.Addr())
+}
+
 // Client returns a new client of the set's master, whichever that is. The end of the test closes it.
 func (s SentinelSet) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
