@@ -117,11 +117,11 @@ func ExampleRedsync_Do() {
 	defer nodes.Close()
 
 	work := func(ctx context.Context) error {
-		nodes.Steal("orders:17") // simulates a loss: the nodes give the lock to another client
+		nodes.Node(0).Down() // simulates a loss: the lock runs out, because nothing can extend it
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	err := nodes.Redsync().Do(context.Background(), "orders:17", work, redsync.WithExpiry(time.Second))
+	err := nodes.Redsync().Do(context.Background(), "orders:17", work, redsync.WithExpiry(500*time.Millisecond))
 
 	fmt.Println("the work has ended:", errors.Is(err, context.Canceled))
 	fmt.Println("the lock was lost:", errors.Is(err, redsync.ErrLockLost))
@@ -162,14 +162,14 @@ func ExampleMutex_TryDo() {
 func ExampleMutex_Context() {
 	nodes := redsynctest.New(1)
 	defer nodes.Close()
-	mutex := nodes.Redsync().NewMutex("orders:17", redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
+	mutex := nodes.Redsync().NewMutex("orders:17", redsync.WithWatchdog(), redsync.WithExpiry(500*time.Millisecond))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
 		return
 	}
 	ctx := mutex.Context(context.Background()) // pass it to the work
 
-	nodes.Steal("orders:17") // simulates a loss
+	nodes.Node(0).Down() // simulates a loss
 	<-ctx.Done()
 	fmt.Println("lost:", errors.Is(context.Cause(ctx), redsync.ErrLockLost))
 	// Output: lost: true
