@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/wiretest"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -40,7 +41,7 @@ func TestPoolConforms(t *testing.T) {
 		client := redis.NewClient(opt)
 		t.Cleanup(func() { _ = client.Close() })
 		env.Pool = func(limit int) pool.Pool { return pool.New(client, pool.WithOutstanding(limit)) }
-		env.Slack = 4 * time.Second
+		env.Slack, env.Machine = 4*time.Second, stall.Begin(t)
 		check(t, env)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/testkit/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/testlength"
 	"github.com/seed14bd9ef4/redsync/internal/testkit/wiretest"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
@@ -129,7 +130,7 @@ func TestPoolConformsRealServer(t *testing.T) {
 			}
 			wiretest.RunParallel(t, func(t *testing.T, check func(*testing.T, wiretest.Env)) {
 				server := realredis.Start(t, 1)[0]
-				client, env := realEnv(server, k)
+				client, env := realEnv(t, server, k)
 				t.Cleanup(func() { _ = client.Close() })
 				check(t, env)
 			})
@@ -138,7 +139,7 @@ func TestPoolConformsRealServer(t *testing.T) {
 	t.Parallel() // the checks that count goroutines are done
 }
 
-func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, wiretest.Env) {
+func realEnv(t *testing.T, s *realredis.Server, k kind) (redis.UniversalClient, wiretest.Env) {
 	client, env := envOf(s.Client().Options(), nil, k)
 	env.Do, env.Freeze, env.Thaw, env.Kill, env.Restart = s.Do, s.Freeze, s.Thaw, s.Kill, s.Restart
 	env.Connections = func() int {
@@ -148,6 +149,6 @@ func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, wiretest.Env) 
 		}
 		return strings.Count(list.(string), "\n") - 1 // without the connection of Do
 	}
-	env.Slack = 4 * time.Second
+	env.Slack, env.Machine = 4*time.Second, stall.Begin(t)
 	return client, env
 }

@@ -6,7 +6,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 )
+
+// reserving is a loopback address on which no server listens. A process that has been given a port listens there, so that no
+// other takes the port while the server is down. A system that does not have it reserves nothing.
+const reserving = "127.0.0.99:"
 
 // Addresses have ports below those that the system gives to outgoing connections (32768 and more
 // on Linux, 49152 and more elsewhere). Otherwise a connection of any process could take the port
@@ -19,8 +24,8 @@ const (
 
 var given = struct {
 	sync.Mutex
-	ports map[int]bool
-}{ports: map[int]bool{}}
+	ports map[int]net.Listener // at reserving, or nil
+}{ports: map[int]net.Listener{}}
 
 // FreeAddr returns a loopback address on which nobody listens. No two calls in a process return
 // the same.
@@ -65,13 +70,20 @@ var errTaken = errors.New("the port cannot be used or was given away")
 func take(port int) error {
 	given.Lock()
 	defer given.Unlock()
-	if given.ports[port] {
+	if _, was := given.ports[port]; was {
+		return errTaken
+	}
+	reserved, err := net.Listen("tcp", fmt.Sprint(reserving, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return errTaken
 	}
 	l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
 	if err != nil {
+		if reserved != nil {
+			_ = reserved.Close()
+		}
 		return err
 	}
-	given.ports[port] = true
+	given.ports[port] = reserved
 	return l.Close()
 }

@@ -24,6 +24,9 @@ const (
 	// time after which a pool would release them anyway.
 	soon = 10 * time.Second
 
+	// stoodStill is how long the machine must stand still for a subscription to be lost.
+	stoodStill = 200 * time.Millisecond
+
 	// many is a limit of outstanding requests that no check reaches.
 	many = 4096
 )

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/testkit/stall"
 	"github.com/seed14bd9ef4/redsync/internal/wire"
 )
 
@@ -49,6 +50,8 @@ type Env struct {
 	// testing/synctest, where times are exact. Otherwise it must be less than the time after
 	// which the pool gives up a silent connection.
 	Slack time.Duration
+	// Machine watches whether the machine stands still. It is nil in a bubble.
+	Machine *stall.Watch
 }
 
 // Run runs every check as a subtest. It calls surround once for each. surround must call check
