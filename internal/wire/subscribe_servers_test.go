@@ -36,13 +36,16 @@ func listenTo(t *testing.T, p wire.Pool, channel string) (*wire.Ear, *wire.Subsc
 // may end: then it publishes again what e has missed.
 func hearsFrom(t *testing.T, s *realredis.Server, e *wire.Ear, channel, payload string) {
 	t.Helper()
-	realredis.Must(t, s, "publish", channel, payload)
-	for h := e.Next(); h.What != "message "+payload; {
-		require.Equal(t, "unsubscribed", h.What, "%v", h.Err)
-		e.Again()
+	for range 100 {
 		realredis.Must(t, s, "publish", channel, payload)
-		h = e.Next()
+		h := e.Next()
+		if h.What != "unsubscribed" {
+			require.Equal(t, "message "+payload, h.What, "%v", h.Err)
+			return
+		}
+		e.Again()
 	}
+	require.Fail(t, "the subscription has ended 100 times")
 }
 
 // asUser gives the server a user with these ACL rules, and returns a pool of that user.

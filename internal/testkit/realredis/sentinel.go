@@ -65,13 +65,18 @@ func startSentinel(tb testing.TB, set SentinelSet) *Server {
 // awaitSentinelSet waits until the answer of s to a command contains want.
 func awaitSentinelSet(tb testing.TB, s *Server, want string, args ...any) {
 	tb.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		answer := fmt.Sprint(Must(tb, s, args...))
-		if strings.Contains(answer, want) {
-			return
-		}
-		if time.Now().After(end) {
-			tb.Fatalf("%v on %s does not answer %q within a minute:\n%s", args, s.Addr(), want, answer)
+	if answer, ok := answers(tb, s, time.Minute, want, args...); !ok {
+		tb.Fatalf("%v on %s does not answer %q within a minute:\n%s", args, s.Addr(), want, answer)
+	}
+}
+
+// answers waits, at most for limit, until the answer of s to a command contains want. It returns the last answer.
+func answers(tb testing.TB, s *Server, limit time.Duration, want string, args ...any) (answer string, ok bool) {
+	tb.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		answer = fmt.Sprint(Must(tb, s, args...))
+		if ok = strings.Contains(answer, want); ok || time.Now().After(end) {
+			return answer, ok
 		}
 	}
 }
@@ -107,10 +112,8 @@ func (s SentinelSet) Promoted(tb testing.TB) {
 	tb.Helper()
 	_, port, _ := net.SplitHostPort(s.Replica.Addr())
 	for range 12 {
-		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			if strings.Contains(fmt.Sprint(Must(tb, s.Sentinel, "sentinel", "get-master-addr-by-name", s.Name)), port) {
-				return
-			}
+		if _, ok := answers(tb, s.Sentinel, 15*time.Second, port, "sentinel", "get-master-addr-by-name", s.Name); ok {
+			return
 		}
 		Must(tb, s.Sentinel, "sentinel", "set", s.Name, "down-after-milliseconds", 60000)
 		_, _ = s.Sentinel.Do("sentinel", "failover", s.Name) // an error if one is under way
