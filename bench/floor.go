@@ -143,13 +143,13 @@ func (l *floorLibrary) drop(op *floorOp) {
 // wire is the connection to one node. One goroutine writes the queued commands, another reads the
 // replies.
 type wire struct {
-	conn net.Conn
+	conn *net.TCPConn
 	wake chan struct{} // buffers one signal: out is not empty, or closed is set
 
 	mu      sync.Mutex
 	out     []byte    // queued commands
 	waiting []pending // the commands that read has not taken yet, oldest first
-	closed  bool
+	closed  bool      // nothing more is queued
 
 	ended sync.WaitGroup
 }
@@ -165,7 +165,7 @@ func dialWire(addr string) (*wire, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	w := &wire{conn: conn, wake: make(chan struct{}, 1)}
+	w := &wire{conn: conn.(*net.TCPConn), wake: make(chan struct{}, 1)}
 	r := bufio.NewReaderSize(conn, 1<<16)
 	sha, err := w.load(r)
 	if err != nil {
@@ -223,11 +223,12 @@ func (w *wire) write() {
 		buf, w.out = w.out, buf[:0]
 		closed := w.closed
 		w.mu.Unlock()
-		if closed {
-			return
-		}
 		if _, err := w.conn.Write(buf); err != nil {
 			return // the reader ends too
+		}
+		if closed {
+			_ = w.conn.CloseWrite() // the node answers what it has been sent, and then closes
+			return
 		}
 	}
 }
@@ -267,10 +268,15 @@ func (w *wire) take(spare []pending) []pending {
 	return batch
 }
 
+// close sends what is queued, and waits until the node has read it: an unlock returns at a quorum.
 func (w *wire) close() error {
-	err := w.conn.Close()
+	err := w.conn.SetDeadline(time.Now().Add(overtime))
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.signal()
 	w.ended.Wait()
-	return err
+	return errors.Join(err, w.conn.Close())
 }
 
 // appendCommand appends a command as RESP.

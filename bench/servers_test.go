@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -41,6 +45,38 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 			require.NoError(t, flush(t.Context(), look))
 		})
 	}
+}
+
+// The floor closes when a node has read every command, also those that a connection did not take while the node did not read.
+func TestFloorSendsWhatItOwesBeforeItCloses(t *testing.T) {
+	const owed = 1 << 17
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	begin, read := make(chan struct{}), make(chan int, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, int64(len(appendCommand(nil, "SCRIPT", "LOAD", compareAndDelete))))
+		_, _ = io.WriteString(conn, "$40\r\nsha\r\n")
+		<-begin
+		all, _ := io.ReadAll(conn)
+		read <- bytes.Count(all, []byte("EVALSHA"))
+	}()
+	lib, err := openFloor([]string{listener.Addr().String()}, patientExpiry)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range owed {
+		_, err := (&floorLock{l: lib.(*floorLibrary), name: "name"}).UnlockContext(ended)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	close(begin)
+	require.NoError(t, lib.Close())
+	require.Equal(t, owed, <-read)
 }
 
 func countRegisters(t *testing.T, look clients) (count int64) {

@@ -619,7 +619,7 @@ func TestNodeIsBehindWithAQuarterOfTheReplies(t *testing.T) {
 			require.False(s, isBehind(), "before the first request")
 			send(s, p, in, "get", "key")
 			<-in
-			s.On("get", 1, embedded.Fault{Delay: 600 * time.Millisecond})
+			s.On("get", 1, embedded.Fault{Delay: behindSilence + 200*time.Millisecond})
 			send(s, p, in, "get", "key")
 			time.Sleep(100 * time.Millisecond)
 			require.Equal(s, behind, isBehind(), "one of %d", limit)
