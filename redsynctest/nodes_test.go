@@ -181,7 +181,7 @@ func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 		require.Error(s, attempts[0].Err)
 		lost := map[int]bool{}
 		for _, v := range redsynctest.AwaitEvents[observe.Vote](s, r, 3) {
-			if v.Err != nil {
+			if v.Op == "lock" && v.Err != nil { // a slow process shows its ticket again, by a release
 				lost[v.Node] = true
 			}
 		}
