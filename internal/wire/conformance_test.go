@@ -140,7 +140,9 @@ func TestPoolConformsRealServer(t *testing.T) {
 }
 
 func realEnv(t *testing.T, s *realredis.Server, k kind) (redis.UniversalClient, wiretest.Env) {
-	client, env := envOf(s.Client().Options(), nil, k)
+	options := s.Client().Options()
+	options.DialTimeout = time.Minute // a machine may be so slow
+	client, env := envOf(options, nil, k)
 	env.Do, env.Freeze, env.Thaw, env.Kill, env.Restart = s.Do, s.Freeze, s.Thaw, s.Kill, s.Restart
 	env.Connections = func() int {
 		list, err := s.Do("client", "list")
