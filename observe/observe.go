@@ -123,7 +123,7 @@ type Vote struct {
 	Start time.Time     // when the requests were sent
 	Took  time.Duration // until the answer came
 	Node  int
-	Op    string // "lock", "extend", "valid" or "unlock"; "unlock" also where a failed attempt is released, or a place in a queue renewed
+	Op    string // "lock", "extend", "valid" or "unlock", which also undoes a failed attempt or renews a place in a queue
 	Late  bool   // it came too late to count
 	Err   error  // nil if the node agreed; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
