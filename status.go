@@ -20,8 +20,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// Inspect asks the nodes who holds the lock of m and who waits for that lock. It changes nothing. Any m may ask, whether
-// or not it holds the lock. Inspect waits for every node, for at most the node deadline. Status.State is
+// Inspect asks the nodes for the holder and the waiters of m's lock, and changes nothing. m itself need not hold the lock.
+// Inspect waits for every node, for at most the node deadline. Status.State is
 //
 //   - StateHeld, if a quorum of nodes has the value of a holder (with NewJoint a quorum of both sets);
 //   - StateFree, if no value can have a quorum;
